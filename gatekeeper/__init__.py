@@ -1,0 +1,1 @@
+"""Gates KV-cache changes of LLM serving."""

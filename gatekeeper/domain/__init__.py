@@ -1,0 +1,1 @@
+"""What gatekeeper knows: frozen types and pure functions, no I/O."""

@@ -1,0 +1,86 @@
+"""What is proposed: a model, a candidate KV configuration and the deployment it is meant for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.kv_config import KVConfig, NoEviction, NoQuantization, Reuse, Scheduling
+
+Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@+ -]*$")]
+EngineName = Literal["vllm"]
+Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
+
+
+class Deployment(Closed):
+    """Where the change is meant to run. Absent values are not declared, so nothing has to cover them."""
+
+    max_context: PositiveInt | None = None
+    decode_tokens: PositiveInt | None = None
+    concurrency: PositiveInt = 16
+    scenario: Scenario = "default"
+
+
+class Ref(Closed):
+    """Where the change comes from."""
+
+    repo: Name | None = None
+    commit: Name | None = None
+    author: Name | None = None
+
+
+class Change(Closed):
+    """A proposed KV-cache change. `baseline` may be left out: see `reference_config`."""
+
+    name: Name | None = None
+    model: Name
+    engine: EngineName | None = None
+    baseline: KVConfig | None = None
+    candidate: KVConfig
+    deployment: Deployment = Deployment()
+    suite: Name = "standard"
+    policy: Name = "default"
+    ref: Ref = Ref()
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if self.resolved_candidate == self.resolved_baseline:
+            raise ValueError("candidate equals the baseline, so there is nothing to judge")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The name of this change, or a description of its candidate."""
+        return self.name or self.candidate.label
+
+    @property
+    def resolved_baseline(self) -> KVConfig:
+        """The baseline as given, or the reference configuration."""
+        return self.baseline if self.baseline is not None else reference_config()
+
+    @property
+    def resolved_candidate(self) -> KVConfig:
+        """The candidate, with what it leaves out taken from the baseline: only what it names may differ."""
+        baseline, candidate = self.resolved_baseline, self.candidate
+        named = candidate.model_fields_set
+        return KVConfig(
+            quantization=candidate.quantization if "quantization" in named else baseline.quantization,
+            eviction=candidate.eviction if "eviction" in named else baseline.eviction,
+            reuse=Reuse(**baseline.reuse.model_dump() | candidate.reuse.model_dump(exclude_none=True)),
+            scheduling=Scheduling(
+                **baseline.scheduling.model_dump() | candidate.scheduling.model_dump(exclude_none=True)
+            ),
+            engine_args=baseline.engine_args | candidate.engine_args,
+        )
+
+
+def reference_config() -> KVConfig:
+    """The configuration that a change is held against by default: 16-bit, full cache, nothing reused."""
+    return KVConfig(
+        quantization=NoQuantization(),
+        eviction=NoEviction(),
+        reuse=Reuse(prefix_caching=False),
+        scheduling=Scheduling(),
+    )

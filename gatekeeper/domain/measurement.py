@@ -1,0 +1,97 @@
+"""What an arm yields: measurements keyed by item, and traces of scored tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["baseline", "control", "candidate"]
+"""`control` is a second, independent launch of the baseline: it measures the noise of this setup."""
+
+Mode = Literal["cold", "warm"]
+"""The state of the cache that an item met: nothing reusable in it, or the item's prefix already there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One metric of one item. A value that is not finite is stored as None with the reason."""
+
+    suite: str
+    mode: Mode
+    item_id: str
+    cluster: str
+    """Items of one cluster (a document, a task's item) are not independent of each other."""
+    metric: str
+    value: float | None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float) -> Measurement:
+        """A measurement whose value may turn out NaN or infinite."""
+        finite = math.isfinite(value)
+        return cls(
+            suite=suite,
+            mode=mode,
+            item_id=item_id,
+            cluster=cluster,
+            metric=metric,
+            value=float(value) if finite else None,
+            reason=None if finite else f"the engine returned {value}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenTrace:
+    """The scored tokens of one item, as the engine's raw distribution saw them.
+
+    `token_logprobs[i]` is the log-probability (nats) of reference token i; `top_ids[i]` and `top_logprobs[i]` are the
+    most probable tokens there, best first. All three have the length of `token_ids`.
+    """
+
+    suite: str
+    mode: Mode
+    item_id: str
+    cluster: str
+    token_ids: Sequence[int]
+    token_logprobs: Sequence[float | None]
+    top_ids: Sequence[Sequence[int]]
+    top_logprobs: Sequence[Sequence[float | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exercise:
+    """Whether a mode that a probe claims really happened: an engine counter and how far it moved."""
+
+    suite: str
+    mode: Mode
+    counter: str
+    moved: float
+    expected: Literal["moved", "still"]
+
+    @property
+    def happened(self) -> bool:
+        """True if the counter did what the mode says."""
+        return (self.moved > 0) == (self.expected == "moved")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EffectiveConfig:
+    """What the engine says it runs with, read back from the engine itself. None: it did not say."""
+
+    cache_dtype: str | None = None
+    kv_cache_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    block_size: int | None = None
+    prefix_caching: bool | None = None
+    sliding_window: int | None = None
+    model_dtype: str | None = None
+    max_model_len: int | None = None
+
+    @property
+    def kv_bytes_per_token(self) -> float | None:
+        """Bytes per token that the pool really spends, or None where the engine does not report both figures."""
+        if not self.kv_cache_tokens or self.kv_cache_bytes is None:
+            return None
+        return self.kv_cache_bytes / self.kv_cache_tokens

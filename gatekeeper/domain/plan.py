@@ -1,0 +1,188 @@
+"""What a run will do, fixed when it is accepted: both arms, the suite, the policy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.change import Change, EngineName, Name
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
+from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.vllm_flags import FORBIDDEN_ARGUMENTS, Device, serve_flags, unsupported
+
+
+class Model(Closed):
+    """A model that the operator registered. `source`: a directory or a hub id; callers only ever name it."""
+
+    name: Name
+    source: str
+    revision: str | None = None
+    shape: ModelShape | None = None
+
+
+class ArmPlan(Closed):
+    """One engine launch: everything that decides its argv."""
+
+    engine: EngineName
+    device: Device
+    model: Model
+    config: KVConfig
+    max_model_len: PositiveInt
+    max_num_seqs: PositiveInt
+
+    @property
+    def predicted_kv_bytes_per_token(self) -> float | None:
+        """What the pool should spend per token, or None while the model's shape is unknown."""
+        if self.model.shape is None:
+            return None
+        return kv_bytes_per_token(self.model.shape, self.config.quantization)
+
+    @property
+    def serve_flags(self) -> tuple[str, ...]:
+        """The engine's flags that put this arm into effect."""
+        lengths = {"max_model_len": self.max_model_len, "max_num_seqs": self.max_num_seqs}
+        scheduling = self.config.scheduling.model_copy(update=lengths)
+        return serve_flags(self.config.model_copy(update={"scheduling": scheduling}), shape=self.model.shape)
+
+    def fingerprint(self, *, suite: Suite, engine_build: str, hardware: str, data: str) -> str:
+        """Identify a reusable baseline: equal fingerprints mean the same arm measured by the same suite.
+
+        `data` identifies the items behind the suite (texts and tasks), which live with the worker.
+        """
+        identity = {
+            "arm": self.model_dump(mode="json"),
+            "suite": suite.fingerprint,
+            "engine_build": engine_build,
+            "hardware": hardware,
+            "data": data,
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+class Plan(Closed):
+    """An accepted change with everything it referred to, resolved."""
+
+    change: Change
+    suite: Suite
+    policy: Policy
+    baseline: ArmPlan
+    candidate: ArmPlan
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The cache states in which the candidate is to be measured."""
+        return ("cold", "warm") if self.candidate.config.reuse.prefix_caching else ("cold",)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight, the same in every arm."""
+        return self.change.deployment.concurrency
+
+    @property
+    def coverage_gaps(self) -> tuple[str, ...]:
+        """What the deployment declares and the suite does not reach, one phrase each."""
+        declared, gaps = self.change.deployment, []
+        if declared.max_context and declared.max_context > self.suite.max_context:
+            gaps.append(f"max_context {declared.max_context} > {self.suite.max_context} tokens reached")
+        if declared.decode_tokens and declared.decode_tokens > self.suite.decode_tokens:
+            gaps.append(f"decode_tokens {declared.decode_tokens} > {self.suite.decode_tokens} tokens decoded")
+        return tuple(gaps)
+
+
+CONTEXT_HEADROOM = 128
+"""Tokens of context beyond the suite's longest item, for prompts whose length only the tokenizer decides."""
+
+
+def make_plan(
+    change: Change,
+    *,
+    model: Model,
+    suite: Suite,
+    policy: Policy,
+    device: Device,
+    allowed_arguments: frozenset[str],
+) -> Plan:
+    """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
+    configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
+    problems = [
+        problem
+        for arm, config in configs.items()
+        for problem in unsupported(config, arm=arm, device=device) + _argument_problems(config, arm, allowed_arguments)
+    ]
+    if configs["baseline"].quantization.scheme != "none" or configs["baseline"].eviction.policy != "none":
+        problems.append(
+            FieldProblem(field="baseline", problem="not a 16-bit full cache", allowed="scheme none, policy none")
+        )
+    needed = max(suite.max_context, change.deployment.max_context or 0) + CONTEXT_HEADROOM
+    limit = model.shape.max_context if model.shape else None
+    if limit and suite.max_context > limit:
+        problems.append(
+            FieldProblem(field="suite", problem=f"needs {suite.max_context} tokens", allowed=f"at most {limit}")
+        )
+    if limit and (change.deployment.max_context or 0) > limit:
+        problems.append(
+            FieldProblem(field="deployment.max_context", problem="beyond the model's", allowed=f"at most {limit}")
+        )
+    problems += [problem for arm, config in configs.items() for problem in _scheduling_problems(config, arm, suite)]
+    if problems:
+        raise InvalidInput(problems)
+    arms = {
+        arm: ArmPlan(
+            engine=change.engine or "vllm",
+            device=device,
+            model=model,
+            config=config,
+            max_model_len=config.scheduling.max_model_len or min(needed, limit or needed),
+            max_num_seqs=config.scheduling.max_num_seqs or change.deployment.concurrency,
+        )
+        for arm, config in configs.items()
+    }
+    return Plan(change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"])
+
+
+def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> list[FieldProblem]:
+    names = {name: name.replace("_", "-") for name in config.engine_args}
+    return [
+        FieldProblem(
+            field=f"{arm}.engine_args.{name}",
+            problem="not allowed by the operator",
+            allowed=", ".join(sorted(allowed - FORBIDDEN_ARGUMENTS)) or "none",
+        )
+        for name, dashed in names.items()
+        if dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS
+    ]
+
+
+def _scheduling_problems(config: KVConfig, arm: str, suite: Suite) -> list[FieldProblem]:
+    scheduling, problems = config.scheduling, []
+    if scheduling.max_model_len and scheduling.max_model_len < suite.max_context:
+        problems.append(
+            FieldProblem(
+                field=f"{arm}.scheduling.max_model_len",
+                problem=f"the suite {suite.name} needs more",
+                allowed=f"at least {suite.max_context}",
+            )
+        )
+    batched, length = scheduling.max_num_batched_tokens, scheduling.max_model_len
+    if scheduling.chunked_prefill is False and batched and length and batched < length:
+        problems.append(
+            FieldProblem(
+                field=f"{arm}.scheduling.max_num_batched_tokens",
+                problem="without chunked prefill a whole prompt must fit one batch",
+                allowed=f"at least max_model_len {length}",
+            )
+        )
+    if batched and scheduling.max_num_seqs and batched < scheduling.max_num_seqs:
+        problems.append(
+            FieldProblem(
+                field=f"{arm}.scheduling.max_num_batched_tokens",
+                problem="smaller than max_num_seqs",
+                allowed=f"at least {scheduling.max_num_seqs}",
+            )
+        )
+    return problems

@@ -1,0 +1,127 @@
+"""The answer of a run: verdict, findings, deltas, noise. Every type here is stored and served as JSON as it stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gatekeeper.domain.base import Closed
+from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.policy import Rule
+
+
+class Verdict(StrEnum):
+    """Only PASS opens the gate."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"
+    ERROR = "ERROR"
+
+
+class Outcome(StrEnum):
+    """What one rule came to."""
+
+    PASSED = "Passed"
+    REGRESSED = "Regressed"
+    INCONCLUSIVE = "Inconclusive"
+    NOT_EXERCISED = "NotExercised"
+    MISSING = "Missing"
+    ERRORED = "Errored"
+    WAIVED = "Waived"
+
+
+class CurvePoint(Closed):
+    """The mean of a metric over scored tokens start to end-1 of every item."""
+
+    start: int
+    end: int
+    estimate: float
+
+
+class Delta(Closed):
+    """One metric of one mode, candidate against baseline, in the metric's unit.
+
+    `estimate` is what rules bound: candidate - baseline for accuracy and NLL, the mean for KL and agreement, candidate
+    / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`; None where unbounded.
+    """
+
+    metric: str
+    suite: str
+    mode: Mode
+    group: str = "all"
+    unit: str
+    n: int
+    clusters: int
+    baseline: float | None
+    candidate: float | None
+    estimate: float
+    lower: float | None
+    upper: float | None
+    confidence: float
+    harm_p: float | None = None
+    """One-sided p-value of the hypothesis that the candidate is not worse than the rule allows."""
+    lost: int | None = None
+    gained: int | None = None
+    missing: int = 0
+    more_items: int | None = None
+    """How many more items would decide the rule at the present estimate; None: no rule, or none would."""
+    detectable: float | None = None
+    """The value that this many items would show to be harm in four runs of five."""
+    method: str
+    curve: tuple[CurvePoint, ...] = ()
+
+
+class Finding(Closed):
+    """A rule applied to a delta. `detail` is one phrase a person can act on."""
+
+    outcome: Outcome
+    metric: str
+    mode: Mode
+    rule: Rule
+    delta: Delta | None = None
+    detail: str
+
+
+class Noise(Closed):
+    """How far two launches of the same baseline differ: the floor under every delta of this setup. None: not measured."""
+
+    decode_kl: float | None = None
+    top1_agreement: float | None = None
+    accuracy_flip_rate: float | None = None
+    throughput_ratio: float | None = None
+    deltas: tuple[Delta, ...] = ()
+
+
+class SettingRow(Closed):
+    """A setting of one arm: requested, effective, and whether they agree (None: the engine does not say)."""
+
+    arm: str
+    setting: str
+    requested: str
+    effective: str | None
+    agrees: bool | None
+
+
+class EngineInfo(Closed):
+    """What a verdict speaks of: one engine build on one kind of hardware."""
+
+    name: str
+    version: str
+    device: str
+    hardware: str
+
+
+class Report(Closed):
+    """The whole answer. `requested` and `effective` are keyed by arm."""
+
+    verdict: Verdict
+    sentence: str
+    findings: tuple[Finding, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    noise: Noise = Noise()
+    settings: tuple[SettingRow, ...] = ()
+    requested: dict[str, dict[str, object]] = {}
+    effective: dict[str, dict[str, object]] = {}
+    engine: EngineInfo | None = None
+    notes: tuple[str, ...] = ()
