@@ -16,7 +16,9 @@ class Settings(BaseSettings):
 
     home: Path = Path(".gatekeeper")
     """Data directory: embedded database, models, broker files, logs."""
-    database_url: str | None = Field(default=None, validation_alias=AliasChoices("database_url", "DATABASE_URL"))
+    database_url: str | None = Field(
+        default=None, validation_alias=AliasChoices("database_url", "DATABASE_URL")
+    )
     """None: the embedded PostgreSQL under `home`."""
     broker_url: str | None = Field(default=None, validation_alias=AliasChoices("broker_url", "BROKER_URL"))
     """None: Celery's filesystem transport under `home`."""
@@ -27,7 +29,14 @@ class Settings(BaseSettings):
     device: Literal["cpu", "cuda"] = "cpu"
     """The kind of device that runs go to."""
     allowed_engine_args: frozenset[str] = frozenset(
-        {"dtype", "enforce-eager", "seed", "tensor-parallel-size", "attention-backend", "kv-cache-dtype-skip-layers"}
+        {
+            "dtype",
+            "enforce-eager",
+            "seed",
+            "tensor-parallel-size",
+            "attention-backend",
+            "kv-cache-dtype-skip-layers",
+        }
     )
     """Engine arguments that callers may pass through. JSON list in the environment."""
     catalog_dir: Path | None = None

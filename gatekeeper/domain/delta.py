@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from gatekeeper.stats.power import (
     smallest_detectable_drop,
     smallest_detectable_mean,
 )
-from gatekeeper.stats.ratio import log_ratio_interval
+from gatekeeper.stats.ratio import log_ratio_greater_p, log_ratio_interval, log_ratio_less_p
 
 FloatArray = NDArray[np.float64]
 CURVE_POINTS = 8
@@ -32,14 +33,19 @@ CURVE_POINTS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
-    """How to estimate: the one-sided `confidence` of every bound, and the rules' bounds by metric."""
+    """How to estimate: the one-sided `confidence` of every bound, the rules' bounds by metric, and the noise of speed.
+
+    `speed_noise`: by metric, the absolute log ratio that two launches of the same baseline showed; a speed metric that
+    is not in it has unknown noise, and so no bounds.
+    """
 
     confidence: float
     bounds: Mapping[str, float]
+    speed_noise: Mapping[str, float]
 
 
 def deltas_between(baseline: ArmRecord, candidate: ArmRecord, basis: Basis) -> tuple[Delta, ...]:
-    """Every delta that the two arms support. Modes are the candidate's; a mode the baseline lacks is held against cold."""
+    """Every delta that the two arms support, by the candidate's modes; one the baseline lacks is held against cold."""
     return (
         *_token_deltas(baseline.traces, candidate.traces, basis),
         *_accuracy_deltas(baseline.measurements, candidate.measurements, basis),
@@ -114,7 +120,11 @@ def _token_delta(
         method="mean over documents, skewness-corrected t", curve=_curve(rows),
     )  # fmt: skip
     bound = basis.bounds.get(metric.name)
-    return delta if bound is None else delta.model_copy(update=_against_bound(metric, values, clusters, bound, basis))
+    return (
+        delta
+        if bound is None
+        else delta.model_copy(update=_against_bound(metric, values, clusters, bound, basis))
+    )
 
 
 def _against_bound(
@@ -138,7 +148,7 @@ def _curve(rows: Sequence[FloatArray]) -> tuple[CurvePoint, ...]:
     table = np.array([row[:length] for row in rows])
     return tuple(
         CurvePoint(start=int(start), end=int(end), estimate=float(table[:, start:end].mean()))
-        for start, end in zip(edges[:-1], edges[1:], strict=True)
+        for start, end in pairwise(edges)
     )
 
 
@@ -173,7 +183,9 @@ def _accuracy_delta(
     interval = paired_difference_interval(lost=lost, gained=gained, n=len(pairs), confidence=basis.confidence)
     bound = basis.bounds.get("accuracy")
     counts = {"lost": lost, "gained": gained, "n": len(pairs)}
-    drop = smallest_detectable_drop(n=len(pairs), flip_rate=(lost + gained) / len(pairs), alpha=1 - basis.confidence)
+    drop = smallest_detectable_drop(
+        n=len(pairs), flip_rate=(lost + gained) / len(pairs), alpha=1 - basis.confidence
+    )
     more = None if bound is None else items_to_decide(**counts, margin=-bound, confidence=basis.confidence)
     return _delta(
         METRICS["accuracy"], interval, suite=suite, mode=mode, n=len(pairs), clusters=len(pairs), missing=missing,
@@ -199,12 +211,41 @@ def _speed_deltas(
             before, after = first[suite, mode], second[suite, mode]
             if min(len(before), len(after)) < 2 or min(*before, *after) <= 0:
                 continue
-            interval = log_ratio_interval(before, after, confidence=basis.confidence)
-            yield _delta(
-                metric, interval, suite=suite, mode=mode, n=len(after), clusters=1,
-                baseline=float(np.mean(before)), candidate=float(np.mean(after)),
-                method="Welch t on log rounds, within one launch per arm",
-            )  # fmt: skip
+            yield _speed_delta(metric, suite, mode, before, after, basis)
+
+
+def _speed_delta(
+    metric: Metric, suite: str, mode: Mode, before: Sequence[float], after: Sequence[float], basis: Basis
+) -> Delta:
+    """The ratio of the arms' rounds, its interval widened by the noise between launches.
+
+    Rounds within one launch do not see what differs between launches (memory placement, page cache, clock), so their
+    interval alone is too narrow. The ratio that the control launch showed is the measured size of that effect: it
+    multiplies the bounds outward, and the harm must exceed the rule's bound by as much.
+    """
+    interval = log_ratio_interval(before, after, confidence=basis.confidence)
+    noise, bound = basis.speed_noise.get(metric.name), basis.bounds.get(metric.name)
+    factor = math.inf if noise is None else math.exp(noise)
+    harm_p = None
+    if bound is not None and noise is not None:
+        test, beyond = (
+            (log_ratio_less_p, bound / factor)
+            if metric.higher_is_better
+            else (log_ratio_greater_p, bound * factor)
+        )
+        harm_p = test(before, after, threshold=beyond)
+    return _delta(
+        metric,
+        Interval(
+            estimate=interval.estimate,
+            lower=interval.lower / factor if noise is not None else -math.inf,
+            upper=interval.upper * factor,
+            confidence=interval.confidence,
+        ),
+        suite=suite, mode=mode, n=len(after), clusters=1, harm_p=harm_p,
+        baseline=float(np.mean(before)), candidate=float(np.mean(after)),
+        method="Welch t on log rounds of one launch per arm, widened by the control launch's ratio",
+    )  # fmt: skip
 
 
 def _rounds(measurements: Sequence[Measurement], metric: str) -> dict[tuple[str, Mode], list[float]]:

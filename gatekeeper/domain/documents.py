@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+from typing import Any, Final, Literal, get_args, get_origin
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gatekeeper.domain.change import Change
@@ -24,7 +26,7 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if not isinstance(key, str):
                 raise UnreadableInput(f"key {key!r} is not text")
@@ -34,23 +36,66 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def parse_document(text: str) -> dict[str, Any]:
-    """Parse a JSON or YAML mapping (JSON is read as YAML). Raises UnreadableInput.
+    """Parse a JSON or YAML mapping. Raises UnreadableInput.
 
-    Refuses aliases, duplicate keys, nesting beyond MAX_DEPTH and more than MAX_NODES values.
+    Refuses aliases, duplicate keys, nesting beyond MAX_DEPTH, more than MAX_NODES values, and text that cannot be
+    stored. JSON is read as such first, for YAML knows neither its tabs nor its exponents.
     """
-    try:
-        depth = nodes = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            nodes += 1
-            if depth > MAX_DEPTH or nodes > 2 * MAX_NODES:
-                raise UnreadableInput(f"nested deeper than {MAX_DEPTH} or larger than {MAX_NODES} values")
-        document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader subclass
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableInput(" ".join(str(error).split())) from error
+    document = _parse_json(text) if text.lstrip().startswith("{") else None
+    if document is None:
+        document = _parse_yaml(text)
     if not isinstance(document, dict):
         raise UnreadableInput(f"expected a mapping of fields, not {type(document).__name__}")
+    _refuse_oversized(document)
     return document
+
+
+def _parse_json(text: str) -> Any:
+    """The value, or None if this is not JSON."""
+
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            raise UnreadableInput(f"key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
+        return dict(pairs)
+
+    def finite(constant: str) -> float:
+        raise UnreadableInput(f"{constant} is not a number that JSON has")
+
+    try:
+        return json.loads(text, object_pairs_hook=without_duplicates, parse_constant=finite)
+    except RecursionError as error:
+        raise UnreadableInput(f"nested deeper than {MAX_DEPTH}") from error
+    except ValueError:
+        return None
+
+
+def _parse_yaml(text: str) -> Any:
+    try:
+        depth = 0
+        for nodes, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader), start=1):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH or nodes > 2 * MAX_NODES:
+                raise UnreadableInput(f"nested deeper than {MAX_DEPTH} or larger than {MAX_NODES} values")
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader subclass
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableInput(" ".join(str(error).split())) from error
+
+
+def _refuse_oversized(document: Any) -> None:
+    """Walk a parsed document. Raises UnreadableInput."""
+    waiting, nodes = [(document, 1)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        nodes += 1
+        if depth > MAX_DEPTH + 1 or nodes > 2 * MAX_NODES:
+            raise UnreadableInput(f"nested deeper than {MAX_DEPTH} or larger than {MAX_NODES} values")
+        if isinstance(value, str) and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
+            raise UnreadableInput("text with NUL or half a surrogate pair")
+        if isinstance(value, dict):
+            waiting += [(entry, depth + 1) for pair in value.items() for entry in pair]
+        elif isinstance(value, list):
+            waiting += [(entry, depth + 1) for entry in value]
 
 
 def parse_change(document: dict[str, Any]) -> Change:
@@ -58,15 +103,16 @@ def parse_change(document: dict[str, Any]) -> Change:
     try:
         return Change.model_validate(document)
     except ValidationError as error:
-        raise InvalidInput(field_problems(error)) from error
+        raise InvalidInput(field_problems(error, Change)) from error
 
 
-def field_problems(error: ValidationError) -> list[FieldProblem]:
-    """Turn pydantic's errors into field, problem and what is allowed."""
-    return [_field_problem(details) for details in error.errors(include_url=False)]
+def field_problems(error: ValidationError, model: type[BaseModel] | None = None) -> list[FieldProblem]:
+    """Turn pydantic's errors into field, problem and what is allowed. `model`, if given, failed to validate."""
+    return [field_problem(details, model) for details in error.errors(include_url=False)]
 
 
-def _field_problem(details: ErrorDetails) -> FieldProblem:
+def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -> FieldProblem:
+    """Turn one of pydantic's errors into field, problem and what is allowed."""
     context = details.get("ctx", {})
     field = _path(details["loc"]) or "document"
     match details["type"]:
@@ -81,17 +127,46 @@ def _field_problem(details: ErrorDetails) -> FieldProblem:
             key = str(context["discriminator"]).strip("'")
             return FieldProblem(field=f"{field}.{key}", problem="is missing")
         case "extra_forbidden":
-            return FieldProblem(field=field, problem="unknown key")
+            keys = _known_keys(model, details["loc"]) if model else []
+            return FieldProblem(field=field, problem="unknown key", allowed=", ".join(keys))
         case "missing":
             return FieldProblem(field=field, problem="is missing")
         case "literal_error":
             return FieldProblem(
-                field=field, problem=f"unknown {details['input']!r}", allowed=str(context["expected"]).replace("'", "")
+                field=field,
+                problem=f"unknown {details['input']!r}",
+                allowed=str(context["expected"]).replace("'", ""),
             )
         case "value_error":
             return FieldProblem(field=field, problem=str(context["error"]))
         case _:
             return FieldProblem(field=field, problem=f"got {details['input']!r:.80}", allowed=details["msg"])
+
+
+def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The keys of the model that `location` leads into; of a union, the member that the location names by its tag."""
+    models = [model]
+    for part in location[:-1]:
+        annotations = [
+            known.model_fields[str(part)].annotation for known in models if str(part) in known.model_fields
+        ]
+        tagged = [
+            known
+            for known in models
+            if any(part in _literals(field) for field in known.model_fields.values())
+        ]
+        models = [found for annotation in annotations for found in _models_in(annotation)] or tagged
+    return list(dict.fromkeys(key for known in models for key in known.model_fields))
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for member in get_args(annotation) for found in _models_in(member)]
+
+
+def _literals(field: FieldInfo) -> tuple[Any, ...]:
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
 def _path(location: tuple[int | str, ...]) -> str:

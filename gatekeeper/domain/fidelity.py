@@ -56,20 +56,22 @@ def token_kl(baseline: Mapping[int, float | None], candidate: Mapping[int, float
     """KL in nats between two top-k distributions given as token id -> log-probability, or NaN.
 
     Bins: each token in both top k; the baseline's tokens that the candidate dropped from its top k, merged; the rest.
-    The candidate's mass on a dropped token is unknown, but not above its k-th probability, so the dropped bin takes the
-    mass within that cap that makes the divergence least: the figure stays a lower bound.
+    The candidate's mass on the dropped bin is unknown, but no dropped token is above its k-th probability, nor all of
+    them together above what its top k leaves over. The bin takes the mass within that cap that makes the divergence
+    least, so the figure stays a lower bound.
     """
     shared = [token for token in baseline if token in candidate]
     p, q = (np.exp(_numbers([arm[token] for token in shared])) for arm in (baseline, candidate))
     dropped = np.exp(_numbers([baseline[token] for token in baseline if token not in candidate]))
-    least = np.exp(_numbers(list(candidate.values()))).min()
-    if np.isnan(p).any() or np.isnan(q).any() or np.isnan(dropped).any() or np.isnan(least):
+    kept = np.exp(_numbers(list(candidate.values())))
+    if np.isnan(p).any() or np.isnan(q).any() or np.isnan(dropped).any() or np.isnan(kept).any():
         return math.nan
+    cap = min(len(dropped) * float(kept.min()), max(1.0 - float(kept.sum()), TAIL_FLOOR))
     p_dropped = float(dropped.sum())
     p_rest = max(1.0 - float(p.sum()) - p_dropped, TAIL_FLOOR)
     q_tail = max(1.0 - float(q.sum()), TAIL_FLOOR)
-    q_dropped = min(len(dropped) * float(least), q_tail * p_dropped / (p_dropped + p_rest))
-    q_rest = q_tail - q_dropped
+    q_dropped = min(cap, q_tail * p_dropped / (p_dropped + p_rest)) if len(dropped) else 0.0
+    q_rest = max(q_tail - q_dropped, TAIL_FLOOR)
     return max(float(rel_entr(p, q).sum() + rel_entr(p_dropped, q_dropped) + rel_entr(p_rest, q_rest)), 0.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
@@ -16,7 +18,7 @@ SUITE_OF_KIND = {"binary": "accuracy", "token": "fidelity", "speed": "performanc
 
 def expected_modes(metric: str, plan: Plan) -> tuple[Mode, ...]:
     """The cache states in which a rule on this metric has to be answered."""
-    return plan.modes if METRICS[metric].kind == "token" else ("cold",)
+    return plan.candidate.modes if METRICS[metric].kind == "token" else ("cold",)
 
 
 def finding_of(
@@ -39,27 +41,40 @@ def finding_of(
     return Finding(outcome=outcome, metric=rule.metric, mode=mode, rule=rule, delta=delta, detail=detail)
 
 
-def _not_finite(suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRecord) -> tuple[Outcome, str] | None:
+def _not_finite(
+    suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRecord
+) -> tuple[Outcome, str] | None:
     broken, broken_baseline = _broken(candidate, suite, mode), _broken(baseline, suite, "cold")
     if broken_baseline:
-        return Outcome.MISSING, f"the baseline itself returned no finite number for {broken_baseline} items"
+        return Outcome.MISSING, f"the baseline itself has no finite value for {_listed(broken_baseline)}"
     if broken:
-        return Outcome.REGRESSED, f"the candidate returned NaN or infinity for {broken} items, the baseline did not"
+        return Outcome.REGRESSED, f"the candidate has no finite value for {_listed(broken)}, the baseline has"
     return None
 
 
-def _broken(arm: ArmRecord, suite: str, mode: Mode) -> int:
-    items = {m.item_id for m in arm.measurements if (m.suite, m.mode, m.value) == (suite, mode, None)}
-    items |= {
-        trace.item_id
+def _listed(reasons: Mapping[str, str]) -> str:
+    item, reason = next(iter(sorted(reasons.items())))
+    return f"{len(reasons)} items ({item}: {reason})"
+
+
+def _broken(arm: ArmRecord, suite: str, mode: Mode) -> dict[str, str]:
+    """Item id -> reason, for items without a finite value."""
+    items = {
+        m.item_id: m.reason or "no reason"
+        for m in arm.measurements
+        if (m.suite, m.mode, m.value) == (suite, mode, None)
+    }
+    return items | {
+        trace.item_id: "NaN or infinite logprob"
         for trace in arm.traces
         if (trace.suite, trace.mode) == (suite, mode)
         and (None in trace.token_logprobs or any(None in row for row in trace.top_logprobs))
     }
-    return len(items)
 
 
-def _not_exercised(suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRecord) -> tuple[Outcome, str] | None:
+def _not_exercised(
+    suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRecord
+) -> tuple[Outcome, str] | None:
     for arm in (baseline, candidate):
         for exercise in arm.exercises:
             if (exercise.suite, exercise.mode) == (suite, mode) and not exercise.happened:
@@ -71,7 +86,11 @@ def _not_exercised(suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRe
 def _not_measured(suite: str, delta: Delta | None, candidate: ArmRecord) -> tuple[Outcome, str] | None:
     if delta is None:
         reason = dict(candidate.skipped).get(suite)
-        return (Outcome.NOT_EXERCISED, f"{suite} did not run: {reason}") if reason else (Outcome.MISSING, "no data")
+        return (
+            (Outcome.NOT_EXERCISED, f"{suite} did not run: {reason}")
+            if reason
+            else (Outcome.MISSING, "no data")
+        )
     if delta.missing:
         return Outcome.MISSING, f"{delta.missing} of {delta.n + delta.missing} items have no counterpart"
     return None
@@ -88,7 +107,11 @@ def _weigh(rule: Rule, delta: Delta | None, proven: bool | None) -> tuple[Outcom
         return Outcome.REGRESSED, f"{bounds(metric, delta)} beyond {limit}"
     if delta.lower is None or delta.upper is None:
         return Outcome.INCONCLUSIVE, "no noise floor was measured, so the bounds are unknown"
-    more = f"about {delta.more_items:,} more items would decide" if delta.more_items else "more items may not decide"
+    more = (
+        f"about {delta.more_items:,} more items would decide"
+        if delta.more_items
+        else "more items may not decide"
+    )
     if metric.kind == "speed":
         more = "more rounds or launches are needed"
     return Outcome.INCONCLUSIVE, f"{bounds(metric, delta)} straddles {limit}; {more}{_detectable(delta)}"

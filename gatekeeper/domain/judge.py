@@ -1,20 +1,21 @@
 """The verdict: a pure function of the plan and of what was measured.
 
-PASS needs every blocking rule to pass (an intersection-union test: no correction). FAIL holds the family-wise error over
-all blocking rules at the policy's alpha (Holm). Anything that leaves the evidence silent about the change is INVALID.
+PASS needs every blocking rule to pass (an intersection-union test: no correction). FAIL holds the family-wise error
+over all blocking rules at the policy's alpha (Holm). Anything that leaves the evidence silent about the change is
+INVALID.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, deltas_between
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.findings import expected_modes, finding_of
 from gatekeeper.domain.measurement import Role
-from gatekeeper.domain.noise import noise_between, widened
+from gatekeeper.domain.noise import noise_between, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
@@ -28,9 +29,13 @@ def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
         verdict, sentence = blocker
         return _report(plan, arms, verdict, f"{verdict}: {sentence}")
     baseline, candidate, control = arms["baseline"], arms["candidate"], arms.get("control")
-    basis = Basis(confidence=1 - plan.policy.alpha, bounds={rule.metric: rule.bound for rule in plan.policy.rules})
+    basis = Basis(
+        confidence=1 - plan.policy.alpha,
+        bounds={rule.metric: rule.bound for rule in plan.policy.rules},
+        speed_noise={},
+    )
     noise = noise_between(baseline, control, basis) if control is not None and control.complete else Noise()
-    deltas = widened(deltas_between(baseline, candidate, basis), noise)
+    deltas = deltas_between(baseline, candidate, replace(basis, speed_noise=speed_noise(noise)))
     findings = _findings(plan, baseline, candidate, deltas)
     verdict = _verdict(findings, plan.coverage_gaps)
     notes = no_gain(deltas) if verdict is Verdict.PASS else ()
@@ -71,9 +76,15 @@ def _failed_candidate(candidate: ArmRecord) -> tuple[Verdict, str]:
         case "refused":
             return Verdict.INVALID, f"the engine refused to start with the candidate: {failure.cause}"
         case "died" | "stalled" if failure.repeated:
-            return Verdict.FAIL, f"the candidate {failure.kind} again after a good start, the baseline did not: {failure.cause}"
+            return (
+                Verdict.FAIL,
+                f"the candidate {failure.kind} again after a good start, the baseline did not: {failure.cause}",
+            )
         case "died" | "stalled":
-            return Verdict.ERROR, f"the candidate engine {failure.kind} after a good start; retry the run: {failure.cause}"
+            return (
+                Verdict.ERROR,
+                f"the candidate engine {failure.kind} after a good start; retry the run: {failure.cause}",
+            )
         case _:
             return Verdict.ERROR, failure.cause
 
@@ -93,7 +104,9 @@ def _findings(
     tested = [
         found[rule.metric, mode]
         for rule, mode in places
-        if rule.severity == "block" and (rule.metric, mode) in found and found[rule.metric, mode].harm_p is not None
+        if rule.severity == "block"
+        and (rule.metric, mode) in found
+        and found[rule.metric, mode].harm_p is not None
     ]
     rejected = holm([delta.harm_p for delta in tested if delta.harm_p is not None], alpha=plan.policy.alpha)
     proven = {(delta.metric, delta.mode) for delta, reject in zip(tested, rejected, strict=True) if reject}
@@ -139,7 +152,9 @@ def _report(
     )
     plans = {"baseline": plan.baseline, "candidate": plan.candidate}
     engines = [arm.engine for role in ("candidate", "baseline") if (arm := arms.get(role)) and arm.engine]
-    skipped = tuple(f"{probe} did not run: {reason}" for arm in arms.values() for probe, reason in arm.skipped)
+    skipped = tuple(
+        f"{probe} did not run: {reason}" for arm in arms.values() for probe, reason in arm.skipped
+    )
     return Report(
         verdict=verdict, sentence=sentence, findings=findings, deltas=deltas, noise=noise, settings=settings,
         requested={role: arm.config.model_dump(mode="json", exclude_none=True) for role, arm in plans.items()},

@@ -77,7 +77,8 @@ class KvQuant(Closed):
 
 
 Quantization = Annotated[
-    NoQuantization | Fp8 | Int8 | Int4 | Nvfp4 | TurboQuant | Nf4 | Kivi | KvQuant, Field(discriminator="scheme")
+    NoQuantization | Fp8 | Int8 | Int4 | Nvfp4 | TurboQuant | Nf4 | Kivi | KvQuant,
+    Field(discriminator="scheme"),
 ]
 
 # --- eviction --------------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class KVConfig(Closed):
     eviction: Eviction = NoEviction()
     reuse: Reuse = Reuse()
     scheduling: Scheduling = Scheduling()
-    engine_args: dict[str, EngineArgument] = {}
+    engine_args: dict[str, EngineArgument] = Field(default_factory=dict)
 
     @property
     def label(self) -> str:

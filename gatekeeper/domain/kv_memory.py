@@ -85,7 +85,9 @@ def bits_per_element(quantization: Quantization, *, head_dim: int, native_bits: 
         case Nvfp4():
             return 4 + 8 / 16
         case TurboQuant(scheme=scheme):
-            return {"turboquant_k8v4": 6.0, "turboquant_4bit_nc": 4.0, "turboquant_k3v4_nc": 3.5}.get(scheme, 3.0)
+            return {"turboquant_k8v4": 6.0, "turboquant_4bit_nc": 4.0, "turboquant_k3v4_nc": 3.5}.get(
+                scheme, 3.0
+            )
         case Nf4(block_size=block):
             return 4 + 32 / block
         case Kivi(bits=bits, group_size=group):

@@ -28,7 +28,9 @@ class Measurement:
     reason: str | None = None
 
     @classmethod
-    def of(cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float) -> Measurement:
+    def of(
+        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float
+    ) -> Measurement:
         """A measurement whose value may turn out NaN or infinite."""
         finite = math.isfinite(value)
         return cls(
@@ -39,6 +41,15 @@ class Measurement:
             metric=metric,
             value=float(value) if finite else None,
             reason=None if finite else f"the engine returned {value}",
+        )
+
+    @classmethod
+    def missing(
+        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, reason: str
+    ) -> Measurement:
+        """A measurement that could not be made, and why."""
+        return cls(
+            suite=suite, mode=mode, item_id=item_id, cluster=cluster, metric=metric, value=None, reason=reason
         )
 
 

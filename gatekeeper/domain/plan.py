@@ -43,6 +43,11 @@ class ArmPlan(Closed):
         return kv_bytes_per_token(self.model.shape, self.config.quantization)
 
     @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The cache states in which this arm is measured: warm only where prefixes are claimed to be reused."""
+        return ("cold", "warm") if self.config.reuse.prefix_caching else ("cold",)
+
+    @property
     def serve_flags(self) -> tuple[str, ...]:
         """The engine's flags that put this arm into effect."""
         lengths = {"max_model_len": self.max_model_len, "max_num_seqs": self.max_num_seqs}
@@ -72,11 +77,6 @@ class Plan(Closed):
     policy: Policy
     baseline: ArmPlan
     candidate: ArmPlan
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The cache states in which the candidate is to be measured."""
-        return ("cold", "warm") if self.candidate.config.reuse.prefix_caching else ("cold",)
 
     @property
     def concurrency(self) -> int:
@@ -112,23 +112,32 @@ def make_plan(
     problems = [
         problem
         for arm, config in configs.items()
-        for problem in unsupported(config, arm=arm, device=device) + _argument_problems(config, arm, allowed_arguments)
+        for problem in unsupported(config, arm=arm, device=device)
+        + _argument_problems(config, arm, allowed_arguments)
     ]
     if configs["baseline"].quantization.scheme != "none" or configs["baseline"].eviction.policy != "none":
         problems.append(
-            FieldProblem(field="baseline", problem="not a 16-bit full cache", allowed="scheme none, policy none")
+            FieldProblem(
+                field="baseline", problem="not a 16-bit full cache", allowed="scheme none, policy none"
+            )
         )
     needed = max(suite.max_context, change.deployment.max_context or 0) + CONTEXT_HEADROOM
     limit = model.shape.max_context if model.shape else None
     if limit and suite.max_context > limit:
         problems.append(
-            FieldProblem(field="suite", problem=f"needs {suite.max_context} tokens", allowed=f"at most {limit}")
+            FieldProblem(
+                field="suite", problem=f"needs {suite.max_context} tokens", allowed=f"at most {limit}"
+            )
         )
     if limit and (change.deployment.max_context or 0) > limit:
         problems.append(
-            FieldProblem(field="deployment.max_context", problem="beyond the model's", allowed=f"at most {limit}")
+            FieldProblem(
+                field="deployment.max_context", problem="beyond the model's", allowed=f"at most {limit}"
+            )
         )
-    problems += [problem for arm, config in configs.items() for problem in _scheduling_problems(config, arm, suite)]
+    problems += [
+        problem for arm, config in configs.items() for problem in _scheduling_problems(config, arm, suite)
+    ]
     if problems:
         raise InvalidInput(problems)
     arms = {
@@ -142,7 +151,9 @@ def make_plan(
         )
         for arm, config in configs.items()
     }
-    return Plan(change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"])
+    return Plan(
+        change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"]
+    )
 
 
 def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> list[FieldProblem]:

@@ -34,7 +34,9 @@ class Rule(Closed):
         given = [form for form in ("max_drop", "at_most", "at_least") if getattr(self, form) is not None]
         form: LimitForm = METRICS[self.metric].form
         if given != [form]:
-            raise ValueError(f"metric {self.metric} takes the limit {form}, not {' and '.join(given) or 'none'}")
+            raise ValueError(
+                f"metric {self.metric} takes the limit {form}, not {' and '.join(given) or 'none'}"
+            )
         return self
 
     @property

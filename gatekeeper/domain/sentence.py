@@ -51,7 +51,12 @@ def summary(
         and (delta.metric, delta.mode) not in named
         and delta.metric in ("decode_kl", "top1_agreement", "accuracy")
     ]
-    gains = [_figure(d) for d in deltas if d.metric in ("kv_capacity_ratio", "throughput_ratio")]
+    gains = [
+        _figure(delta)
+        for name in ("kv_capacity_ratio", "throughput_ratio")
+        for delta in deltas
+        if delta.metric == name
+    ]
     tail = f" {', '.join(gains)}." if gains else ""
     return f"{verdict}: {'; '.join([*first, *rest])}.{tail}"
 
@@ -73,7 +78,9 @@ def _phrase(finding: Finding) -> str:
     title = _title(finding.metric, finding.mode)
     if finding.outcome is Outcome.REGRESSED and finding.delta is not None:
         metric = METRICS[finding.metric]
-        verb = {"at_most": "exceeds", "at_least": "is below", "max_drop": "is a proven loss, margin"}[metric.form]
+        verb = {"at_most": "exceeds", "at_least": "is below", "max_drop": "is a proven loss, margin"}[
+            metric.form
+        ]
         return f"{title} {bounds(metric, finding.delta)} {verb} {amount(metric, finding.rule.bound)}"
     return f"{title}: {finding.detail}"
 
@@ -87,7 +94,13 @@ def _figure(delta: Delta) -> str:
 def no_gain(deltas: Sequence[Delta]) -> tuple[str, ...]:
     """A note for a safe change that neither holds more tokens nor runs faster."""
     capacity = [delta.estimate for delta in deltas if delta.metric == "kv_capacity_ratio"]
-    speed = [delta.lower for delta in deltas if delta.metric == "throughput_ratio" and delta.lower is not None]
-    latency = [delta.upper for delta in deltas if delta.metric == "ttft_p50_ratio" and delta.upper is not None]
-    gained = any(ratio >= GAIN_FLOOR for ratio in [*capacity, *speed]) or any(r <= 1 / GAIN_FLOOR for r in latency)
+    speed = [
+        delta.lower for delta in deltas if delta.metric == "throughput_ratio" and delta.lower is not None
+    ]
+    latency = [
+        delta.upper for delta in deltas if delta.metric == "ttft_p50_ratio" and delta.upper is not None
+    ]
+    gained = any(ratio >= GAIN_FLOOR for ratio in [*capacity, *speed]) or any(
+        r <= 1 / GAIN_FLOOR for r in latency
+    )
     return () if gained else ("The change is safe here, but no gain in capacity or speed was shown.",)

@@ -49,7 +49,9 @@ class CapacityProbe(Closed):
     probe: Literal["capacity"]
 
 
-Probe = Annotated[AccuracyProbe | FidelityProbe | PerformanceProbe | CapacityProbe, Field(discriminator="probe")]
+Probe = Annotated[
+    AccuracyProbe | FidelityProbe | PerformanceProbe | CapacityProbe, Field(discriminator="probe")
+]
 
 
 class Suite(Closed):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.policy import Rule
@@ -84,7 +86,7 @@ class Finding(Closed):
 
 
 class Noise(Closed):
-    """How far two launches of the same baseline differ: the floor under every delta of this setup. None: not measured."""
+    """How far two launches of the same baseline differ, the floor under every delta. None: not measured."""
 
     decode_kl: float | None = None
     top1_agreement: float | None = None
@@ -121,7 +123,7 @@ class Report(Closed):
     deltas: tuple[Delta, ...] = ()
     noise: Noise = Noise()
     settings: tuple[SettingRow, ...] = ()
-    requested: dict[str, dict[str, object]] = {}
-    effective: dict[str, dict[str, object]] = {}
+    requested: dict[str, dict[str, object]] = Field(default_factory=dict)
+    effective: dict[str, dict[str, object]] = Field(default_factory=dict)
     engine: EngineInfo | None = None
     notes: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ Device = Literal["cpu", "cuda"]
 CPU_SCHEMES: Final = frozenset({"none", "fp8_e4m3", "fp8_e5m2"})
 """What vLLM's CPU attention backend stores (its `supported_kv_cache_dtypes`)."""
 
-SCALAR_FLAGS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
+SCALAR_FLAGS: Final[Mapping[str, tuple[str, type[int | float]]]] = {
     "max_num_batched_tokens": ("--max-num-batched-tokens", int),
     "max_num_seqs": ("--max-num-seqs", int),
     "block_size": ("--block-size", int),
@@ -177,7 +177,9 @@ def parse_serve_command(argv: Sequence[str], *, allowed_arguments: frozenset[str
     """
     words = list(argv)
     if words[:2] != ["vllm", "serve"] or len(words) < 3 or words[2].startswith("-"):
-        raise InvalidInput([FieldProblem(field="command", problem="not a serve command", allowed="vllm serve MODEL …")])
+        raise InvalidInput(
+            [FieldProblem(field="command", problem="not a serve command", allowed="vllm serve MODEL …")]
+        )
     candidate: dict[str, Any] = {"reuse": {}, "scheduling": {}, "engine_args": {}}
     problems = []
     for name, value in _flag_pairs(words[3:]):
@@ -198,7 +200,9 @@ def _flag_pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     while index < len(words):
         word = words[index]
         if not word.startswith("--"):
-            raise InvalidInput([FieldProblem(field="command", problem=f"unexpected word {word!r}", allowed="--flag")])
+            raise InvalidInput(
+                [FieldProblem(field="command", problem=f"unexpected word {word!r}", allowed="--flag")]
+            )
         name, equals, value = word[2:].partition("=")
         has_next = index + 1 < len(words) and not words[index + 1].startswith("--")
         index += 1
@@ -217,28 +221,30 @@ def _take_flag(
     """Put one flag into `candidate`, or say why not."""
     field = f"command --{name}"
     switches = {switch: place for place, switch in SWITCHES.items()}
-    scalars = {flag[2:]: (key, kind) for key, (flag, kind) in SCALAR_FLAGS.items()}
+    scalars = {flag[2:]: ("scheduling", key, kind) for key, (flag, kind) in SCALAR_FLAGS.items()}
+    scalars["kv-offloading-size"] = ("reuse", "offload_gib", float)
     if name.removeprefix("no-") in switches and value is None:
         axis, key = switches[name.removeprefix("no-")]
         candidate[axis][key] = not name.startswith("no-")
         return None
     if name in scalars and value is not None:
-        key, kind = scalars[name]
+        axis, key, kind = scalars[name]
         try:
-            candidate["scheduling"][key] = kind(value)
+            candidate[axis][key] = kind(value)
         except ValueError:
             return FieldProblem(field=field, problem=f"{value!r} is not a number", allowed=kind.__name__)
         return None
     if name == "kv-cache-dtype":
         return _take_cache_dtype(candidate, value)
-    if name == "kv-offloading-size" and value is not None:
-        candidate["reuse"]["offload_gib"] = float(value)
-        return None
     if name in FORBIDDEN_ARGUMENTS:
         return FieldProblem(field=field, problem="this flag is forbidden", allowed="the operator sets it")
     if name.removeprefix("no-") not in allowed_arguments:
-        return FieldProblem(field=field, problem="unknown or not allowed", allowed=", ".join(sorted(allowed_arguments)))
-    candidate["engine_args"][name.removeprefix("no-")] = value if value is not None else not name.startswith("no-")
+        return FieldProblem(
+            field=field, problem="unknown or not allowed", allowed=", ".join(sorted(allowed_arguments))
+        )
+    candidate["engine_args"][name.removeprefix("no-")] = (
+        value if value is not None else not name.startswith("no-")
+    )
     return None
 
 
@@ -259,6 +265,8 @@ def _take_cache_dtype(candidate: dict[str, Any], value: str | None) -> FieldProb
         "turboquant_3bit_nc": "turboquant_3bit_nc",
     }
     if value not in schemes:
-        return FieldProblem(field="command --kv-cache-dtype", problem=f"unknown {value!r}", allowed=", ".join(schemes))
+        return FieldProblem(
+            field="command --kv-cache-dtype", problem=f"unknown {value!r}", allowed=", ".join(schemes)
+        )
     candidate["quantization"] = {"scheme": schemes[value]}
     return None

@@ -1,0 +1,46 @@
+# gatekeeper: `make run` tries it, `make test` proves it, `make check` is the quick part of the proof.
+#
+#   make run          environment, model, embedded service, three example changes gated, then the UI until Ctrl-C
+#   make run ONCE=1   the same, but stops after the verdicts
+#   make test         everything, including a gate on the real engine and a browser test
+#   make check        ruff, mypy, import directions, unit and architecture tests
+#   make clean        removes the environment, caches and the built model; keeps the service's data
+#   make clean ALL=1  removes the service's data too
+#
+# GATEKEEPER_HOME (default .gatekeeper/ here) holds the service's data, PYTHON names the Python to use.
+
+export GATEKEEPER_HOME := $(or $(abspath $(GATEKEEPER_HOME)),$(CURDIR)/.gatekeeper)
+export HF_HUB_OFFLINE := 1
+BIN := .venv/bin
+BOOTSTRAP = python=$$(sh scripts/python.sh) && "$$python" scripts/bootstrap.py
+STEP := sh scripts/step.sh
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: run test check lint clean env
+.DEFAULT_GOAL := run
+
+run:
+	@$(BOOTSTRAP) env model
+	@$(BIN)/gatekeeper demo $(if $(ONCE),--once)
+
+test:
+	@$(BOOTSTRAP) env model browser
+	@$(MAKE) --no-print-directory lint
+	@$(PYTEST)
+
+check: env lint
+	@$(PYTEST) tests/unit tests/architecture
+
+lint:
+	@$(STEP) ruff $(BIN)/ruff check
+	@$(STEP) format $(BIN)/ruff format --diff --quiet
+	@$(STEP) mypy $(BIN)/mypy
+	@$(STEP) imports $(BIN)/lint-imports --no-logo
+
+env:
+	@$(BOOTSTRAP) env
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info "$(GATEKEEPER_HOME)/models"
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	$(if $(ALL),rm -rf "$(GATEKEEPER_HOME)",@echo "kept the service's data in $(GATEKEEPER_HOME); make clean ALL=1 removes it")

@@ -1,0 +1,18 @@
+"""The HTTP API. Only here do errors become HTTP statuses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from gatekeeper.api import baselines, catalog, events, health, runs
+
+VERSION: Final = "0.1.0"
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    runs.router,
+    events.router,
+    baselines.router,
+    catalog.router,
+    health.router,
+)

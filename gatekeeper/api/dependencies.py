@@ -1,0 +1,73 @@
+"""What endpoints ask for: the application's context, ids, a body's document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import Depends, Path, Request
+from fastapi.concurrency import run_in_threadpool
+
+from gatekeeper.api.problems import BodyTooLarge, UnsupportedMediaType
+from gatekeeper.domain.documents import parse_document
+from gatekeeper.domain.errors import NotFound, UnreadableInput
+from gatekeeper.services.context import Context
+
+MEDIA_TYPES: Final = (
+    "application/json",
+    "application/yaml",
+    "application/x-yaml",
+    "text/yaml",
+    "text/x-yaml",
+)
+
+
+def get_context(request: Request) -> Context:
+    """What the application holds."""
+    context: Context = request.app.state.context
+    return context
+
+
+def get_run_id(run_id: Annotated[str, Path(json_schema_extra={"format": "uuid"})]) -> UUID:
+    """The run's id; what is no id is the id of no run. Raises NotFound."""
+    try:
+        return UUID(run_id)
+    except ValueError as error:
+        raise NotFound(f"run {run_id!r}") from error
+
+
+def get_baseline_id(baseline_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
+    """The baseline's id. Raises NotFound."""
+    if not (baseline_id.isascii() and baseline_id.isdigit() and len(baseline_id) <= 18):
+        raise NotFound(f"baseline {baseline_id!r}")
+    return int(baseline_id)
+
+
+async def get_document(request: Request) -> dict[str, Any]:
+    """The body's mapping. Raises UnsupportedMediaType, BodyTooLarge (having read no more than that), UnreadableInput.
+
+    The type must be stated: a page of another site cannot state these without the browser asking us first.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in MEDIA_TYPES:
+        raise UnsupportedMediaType(f"{media_type or 'none'}; send application/json or application/yaml")
+    limit = get_context(request).settings.max_body_bytes
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise BodyTooLarge(f"{declared} bytes, at most {limit}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(f"more than {limit} bytes")
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableInput("not UTF-8") from error
+    return await run_in_threadpool(parse_document, text)
+
+
+ContextOf = Annotated[Context, Depends(get_context)]
+RunId = Annotated[UUID, Depends(get_run_id)]
+BaselineId = Annotated[int, Depends(get_baseline_id)]
+Document = Annotated[dict[str, Any], Depends(get_document)]

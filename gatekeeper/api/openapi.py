@@ -1,0 +1,91 @@
+"""What the OpenAPI document says beyond what FastAPI finds out by itself: bodies, examples, problems."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gatekeeper.api.problems import MEDIA_TYPE, Problem
+from gatekeeper.domain.base import Closed
+from gatekeeper.domain.change import Change, Deployment, Name, Ref
+
+REFERENCE: Final = "#/components/schemas/{model}"
+
+
+class CommandDocument(Closed):
+    """A serving command line, as text or words, in place of a typed configuration."""
+
+    command: str | tuple[str, ...]
+    name: Name | None = None
+    deployment: Deployment = Deployment()
+    suite: Name = "standard"
+    policy: Name = "default"
+    ref: Ref = Ref()
+
+
+SMALL: Final = {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": "fp8_e4m3"}}}
+FULL: Final = {
+    "name": "chat-fp8",
+    "model": "smollm2-135m",
+    "candidate": {
+        "quantization": {"scheme": "fp8_e5m2", "scales": "unit"},
+        "reuse": {"prefix_caching": True},
+        "scheduling": {"max_num_batched_tokens": 512, "max_num_seqs": 16},
+    },
+    "deployment": {"max_context": 512, "decode_tokens": 64, "concurrency": 8, "scenario": "chat"},
+    "suite": "smoke",
+    "policy": "fast",
+    "ref": {"repo": "serving-config", "commit": "3f2a91c", "author": "ci"},
+}
+COMMAND: Final = {"command": "vllm serve smollm2-135m --kv-cache-dtype fp8", "suite": "smoke"}
+YAML: Final = "model: smollm2-135m\ncandidate:\n  quantization: {scheme: fp8_e4m3}\nsuite: smoke\n"
+
+SCHEMA: Final = {
+    "oneOf": [{"$ref": REFERENCE.format(model=name)} for name in ("Change", "CommandDocument")],
+}
+CHANGE_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": SCHEMA,
+                "examples": {
+                    "smallest": {"summary": "The smallest change", "value": SMALL},
+                    "full": {"summary": "A fuller one", "value": FULL},
+                    "command": {"summary": "A serving command line", "value": COMMAND},
+                },
+            },
+            "application/yaml": {"schema": SCHEMA, "examples": {"smallest": {"value": YAML}}},
+        },
+    }
+}
+
+
+def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of an endpoint: `problems(_404="…")`."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
+    return {
+        int(status[1:]): {"description": reason, "content": content} for status, reason in reasons.items()
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` describe itself with the bodies and problems above."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+            bodies: list[type[BaseModel]] = [Change, CommandDocument, Problem]
+            _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
+            components = document.setdefault("components", {}).setdefault("schemas", {})
+            document["components"]["schemas"] = found["$defs"] | components
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents it

@@ -1,0 +1,132 @@
+"""`gatekeeper gate`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from gatekeeper.catalog import read_policy
+from gatekeeper.cli.environment import Service, embedded_service, find_client, load_settings, server_option
+from gatekeeper.cli.exits import ExitCode, exit_code
+from gatekeeper.cli.gating import emphasized, gate_change, rendered
+from gatekeeper.cli.inputs import Document, check, overridden, read_words
+from gatekeeper.cli.signals import interruptible
+from gatekeeper.client import RunStatus
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.reporting import RENDERERS
+from gatekeeper.settings import Settings
+
+format_option = click.option(
+    "--format", "format_name", type=click.Choice(list(RENDERERS)), default="text", show_default=True
+)
+output_option = click.option(
+    "--output", type=click.Path(path_type=Path), help="Write the report to this file."
+)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="FILE | -- vllm serve MODEL FLAG...")
+@server_option
+@click.option("--policy", metavar="NAME|FILE", help="Instead of the change's own; a FILE ends in .yaml.")
+@click.option("--suite", metavar="NAME", help="Instead of the change's own.")
+@format_option
+@output_option
+@click.pass_context
+def gate(
+    ctx: click.Context,
+    *,
+    words: tuple[str, ...],
+    server: str | None,
+    policy: str | None,
+    suite: str | None,
+    format_name: str,
+    output: Path | None,
+) -> None:
+    """Gate one change: submit it, wait, print the report.
+
+    The change is a YAML or JSON file, or the `vllm serve` command line that is to be rolled out.
+
+    Without --server, and with no service up here, an embedded service is started and stopped again.
+    Policies belong to the operator: a service takes them by name only. A policy FILE therefore works just with
+    the embedded service that this command starts itself.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE or INVALID, 3 ERROR or service unreachable, 4 refused.
+    """
+    settings = load_settings()
+    check_output(output)
+    policy_file = Path(policy) if policy and is_file_name(policy) else None
+    document = overridden(read_words(words, settings), suite=suite, policy=None if policy_file else policy)
+    with interruptible(), _service(settings, server, document, policy_file) as service:
+        ctx.exit(print_report(gate_change(service, document), service, format_name, output))
+
+
+def is_file_name(policy: str) -> bool:
+    """True for what cannot be the name of a policy, or ends as a policy's file does."""
+    return os.sep in policy or policy.endswith((".yaml", ".yml"))
+
+
+@contextmanager
+def _service(
+    settings: Settings, server: str | None, document: Document, policy_file: Path | None
+) -> Iterator[Service]:
+    """The service to gate with. What an embedded one would refuse is refused before it is started."""
+    client = find_client(settings, server)
+    if client is None:
+        with _own_policy(settings, document, policy_file) as adapted:
+            check(document, adapted)
+            with embedded_service(adapted) as service:
+                yield service
+        return
+    if policy_file:
+        allowed = f"the name of one that {client.url} has (its operator adds files to GATEKEEPER_CATALOG_DIR)"
+        raise InvalidInput(
+            [FieldProblem(field="policy", problem="this service takes no files", allowed=allowed)]
+        )
+    with client:
+        yield Service(client=client)
+
+
+@contextmanager
+def _own_policy(settings: Settings, document: Document, policy_file: Path | None) -> Iterator[Settings]:
+    """Settings whose catalogue has the policy of `policy_file` too, which `document` then names."""
+    if policy_file is None:
+        yield settings
+        return
+    policy = read_policy(policy_file)
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-catalog-") as folder:
+        catalog = Path(folder)
+        if settings.catalog_dir:
+            shutil.copytree(settings.catalog_dir, catalog, dirs_exist_ok=True)
+        (catalog / "policies").mkdir(exist_ok=True)
+        shutil.copyfile(policy_file, catalog / "policies" / f"{policy.name}.yaml")
+        document["policy"] = policy.name
+        yield settings.model_copy(update={"catalog_dir": catalog})
+
+
+def check_output(output: Path | None) -> None:
+    """Raise InvalidInput now rather than lose a report after minutes."""
+    if output is None:
+        return
+    target = output if output.exists() else output.absolute().parent
+    if output.is_dir() or not os.access(target, os.W_OK):
+        raise InvalidInput(
+            [FieldProblem(field="output", problem=f"{output} cannot be written", allowed="a file")]
+        )
+
+
+def print_report(status: RunStatus, service: Service, format_name: str, output: Path | None) -> ExitCode:
+    """Print the report, or write it and print its verdict; return the exit code."""
+    report = rendered(status, service, format_name)
+    if output is None:
+        click.echo(emphasized(report) if format_name == "text" else report, nl=False)
+    else:
+        output.write_text(report, encoding="utf-8")
+        click.echo(emphasized(f"{status.verdict or str(status.state).upper()}  {status.name}"))
+        click.echo(status.document.get("sentence") or "no verdict")
+    return exit_code(status.verdict)

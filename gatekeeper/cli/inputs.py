@@ -1,0 +1,74 @@
+"""From the command line's words to a change's document."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.catalog import get_policy, get_suite
+from gatekeeper.domain.documents import parse_document
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
+from gatekeeper.domain.plan import make_plan
+from gatekeeper.embedded import bundled_model
+from gatekeeper.services.intake import read_change
+from gatekeeper.settings import Settings
+
+Document = dict[str, Any]
+
+
+def read_words(words: Sequence[str], settings: Settings) -> Document:
+    """Read `FILE` or `vllm serve MODEL …`. Raises InvalidInput or UnreadableInput."""
+    match list(words):
+        case ["vllm", *_]:
+            return {"command": list(words)}
+        case [path]:
+            return parse_document(read_text(Path(path), limit_bytes=settings.max_body_bytes))
+        case _:
+            allowed = "one FILE, or `-- vllm serve MODEL …`"
+            raise InvalidInput(
+                [FieldProblem(field="change", problem=f"got {len(words)} words", allowed=allowed)]
+            )
+
+
+def read_text(path: Path, *, limit_bytes: int) -> str:
+    """Read a text file of at most `limit_bytes`. Raises UnreadableInput for anything else."""
+    try:
+        # Opened without blocking, so that a pipe nobody writes to is refused like any other oddity.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UnreadableInput(f"{path} is not a file")
+            content = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {error.strerror}") from error
+    if len(content) > limit_bytes:
+        raise UnreadableInput(f"{path} is larger than {limit_bytes:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(f"{path} is not UTF-8 text") from error
+
+
+def overridden(document: Document, *, suite: str | None, policy: str | None) -> Document:
+    """The document with what the command line says instead."""
+    given = {"suite": suite, "policy": policy}
+    return document | {key: value for key, value in given.items() if value is not None}
+
+
+def check(document: Document, settings: Settings) -> None:
+    """Refuse what the embedded service would refuse, before it is started. Raises InvalidInput."""
+    change = read_change(document, settings=settings)
+    suite = get_suite(change.suite, extra=settings.catalog_dir)
+    policy = get_policy(change.policy, extra=settings.catalog_dir)
+    if change.model == bundled_model.NAME:  # of other models only the registry knows
+        make_plan(
+            change,
+            model=bundled_model.bundled_model(settings.root),
+            suite=suite,
+            policy=policy,
+            device=settings.device,
+            allowed_arguments=settings.allowed_engine_args,
+        )

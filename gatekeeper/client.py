@@ -1,0 +1,298 @@
+"""A client of the service's HTTP API. Every failure is one of gatekeeper's own errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from gatekeeper.domain.errors import (
+    Conflict,
+    FieldProblem,
+    GatekeeperError,
+    InvalidInput,
+    NotFound,
+    ServiceUnavailable,
+)
+from gatekeeper.domain.run import RunState
+from gatekeeper.domain.verdict import Verdict
+
+Document = dict[str, Any]
+DONE: Final = frozenset({RunState.FINISHED, RunState.CANCELLED})
+
+
+class Forbidden(GatekeeperError):
+    """The service wants a valid token (GATEKEEPER_API_TOKEN)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Where a run is: which stage of which arm, and how many of its items are done."""
+
+    stage: str = ""
+    arm: str = ""
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStatus:
+    """A run as the service answered; `document` is the answer itself."""
+
+    run_id: str
+    name: str
+    state: RunState
+    verdict: Verdict | None
+    progress: Progress
+    document: Document = field(repr=False)
+
+    @property
+    def is_done(self) -> bool:
+        """True if nothing more will happen to it by itself."""
+        return self.state in DONE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One server-sent event: its name and its data, parsed."""
+
+    name: str
+    data: Document
+
+
+class Client:
+    """One connection pool to one service. `patience_s`: how long `wait` bears with its silence."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._patience_s = patience_s
+        self._sleep = sleep
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            # A proxy that the environment names is for the world outside this machine.
+            trust_env = not _is_loopback(self.url)
+            self._http = httpx.Client(
+                base_url=self.url, headers=headers, timeout=timeout_s, trust_env=trust_env
+            )
+        except httpx.InvalidURL as error:
+            raise _bad_url(url) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def submit(self, change: Mapping[str, Any], *, idempotency_key: str | None = None) -> RunStatus:
+        """Propose a change. Raises InvalidInput where the service refuses it."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return _status(self._json("POST", "/api/v1/runs", json=change, headers=headers))
+
+    def plan(self, change: Mapping[str, Any]) -> Document:
+        """What a change would do, without doing it. Raises InvalidInput."""
+        return self._json("POST", "/api/v1/plan", json=change)
+
+    def get(self, run_id: str) -> RunStatus:
+        """A run. Raises NotFound."""
+        return _status(self._json("GET", f"/api/v1/runs/{run_id}"))
+
+    def wait(self, run_id: str, *, on_update: Callable[[RunStatus], None], every_s: float = 1.0) -> RunStatus:
+        """Ask every `every_s` until the run is done; tell `on_update` each answer.
+
+        Raises ServiceUnavailable once the service has not answered for `patience_s`.
+        """
+        silent_since: float | None = None
+        while True:
+            try:
+                status = self.get(run_id)
+                silent_since = None
+                on_update(status)
+                if status.is_done:
+                    return status
+            except ServiceUnavailable:
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > self._patience_s:
+                    raise
+            self._sleep(every_s)
+
+    def events(self, run_id: str) -> Iterator[Event]:
+        """The run's server-sent events, until the service ends them."""
+        path = f"/api/v1/runs/{run_id}/events"
+        with (
+            _translated(self.url),
+            self._http.stream("GET", path, timeout=httpx.Timeout(30.0, read=None)) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise _refusal(response)
+            yield from _parse_events(response.iter_lines())
+
+    def cancel(self, run_id: str) -> RunStatus:
+        """Ask for a run to be stopped. Raises NotFound, or Conflict if it is done."""
+        return _status(self._json("POST", f"/api/v1/runs/{run_id}/cancel"))
+
+    def retry(self, run_id: str) -> RunStatus:
+        """Queue a run that ended in ERROR again. Raises NotFound or Conflict."""
+        return _status(self._json("POST", f"/api/v1/runs/{run_id}/retry"))
+
+    def list_runs(self, **filters: str | int | None) -> Document:
+        """A page of runs."""
+        return self._list("/api/v1/runs", filters)
+
+    def list_deltas(self, **filters: str | int | None) -> Document:
+        """A page of deltas, across runs."""
+        return self._list("/api/v1/deltas", filters)
+
+    def list_baselines(self) -> Document:
+        """The stored baselines."""
+        return self._list("/api/v1/baselines", {})
+
+    def change_baseline(self, baseline_id: int, verb: str) -> Document:
+        """`pin`, `unpin` or `refresh` a baseline. Raises NotFound or Conflict."""
+        return self._json("POST", f"/api/v1/baselines/{baseline_id}/{verb}")
+
+    def _list(self, path: str, filters: Mapping[str, str | int | None]) -> Document:
+        return self._json(
+            "GET", path, params={key: value for key, value in filters.items() if value is not None}
+        )
+
+    def _json(self, method: str, path: str, **arguments: Any) -> Document:
+        with _translated(self.url):
+            response = self._http.request(method, path, **arguments)
+        if response.is_error:
+            raise _refusal(response)
+        return _document(response)
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """Turn httpx's errors into gatekeeper's."""
+    try:
+        yield
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise _bad_url(url) from error
+    except httpx.HTTPError as error:
+        raise ServiceUnavailable(f"{url}: {str(error) or type(error).__name__}") from error
+
+
+def _bad_url(url: str) -> InvalidInput:
+    return InvalidInput(
+        [FieldProblem(field="server", problem=f"{url!r} is no address", allowed="http://HOST:PORT")]
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    return httpx.URL(url).host in ("127.0.0.1", "::1", "localhost")
+
+
+def _document(response: httpx.Response) -> Document:
+    try:
+        document = response.json()
+    except ValueError as error:
+        raise ServiceUnavailable(f"{response.url} answers, but not as gatekeeper does") from error
+    return document if isinstance(document, dict) else {"items": document}
+
+
+def _refusal(response: httpx.Response) -> GatekeeperError:
+    """The error that a problem document (RFC 9457) stands for."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    detail = str(problem.get("detail") or problem.get("title") or f"HTTP {response.status_code}")
+    match response.status_code:
+        case 401 | 403:
+            return Forbidden(detail)
+        case 404:
+            return NotFound(detail)
+        case 409:
+            return Conflict(detail)
+        case 429:
+            return ServiceUnavailable(detail)
+        case status if status < 500:
+            return InvalidInput(_problems(problem) or [FieldProblem(field="document", problem=detail)])
+        case _:
+            return ServiceUnavailable(f"{response.url} answered {response.status_code}: {detail}")
+
+
+def _problems(problem: Document) -> list[FieldProblem]:
+    errors = problem.get("errors")
+    return [
+        FieldProblem(
+            field=str(error.get("field", "document")),
+            problem=str(error.get("problem", "was refused")),
+            allowed=str(error.get("allowed") or ""),
+        )
+        for error in (errors if isinstance(errors, list) else [])
+        if isinstance(error, dict)
+    ]
+
+
+def _status(document: Document) -> RunStatus:
+    try:
+        verdict = document.get("verdict")
+        return RunStatus(
+            run_id=str(document["run_id"]),
+            name=str(document.get("name") or document["run_id"]),
+            state=RunState(document["state"]),
+            verdict=Verdict(verdict) if verdict else None,
+            progress=_progress(document.get("progress") or {}),
+            document=document,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ServiceUnavailable(f"the answer is not a run that this version knows: {error!r}") from error
+
+
+def _progress(document: Document) -> Progress:
+    return Progress(
+        stage=str(document.get("stage") or ""),
+        arm=str(document.get("arm") or ""),
+        done=int(document.get("done") or 0),
+        total=int(document.get("total") or 0),
+    )
+
+
+def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
+    """Read an event stream (WHATWG HTML, 9.2.6); events whose data is no JSON mapping are skipped."""
+    name, data = "message", list[str]()
+    for line in lines:
+        field_name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match field_name:
+            case "" if not line:
+                document = _json_mapping("\n".join(data))
+                if document is not None:
+                    yield Event(name=name, data=document)
+                name, data = "message", []
+            case "event":
+                name = value
+            case "data":
+                data.append(value)
+            case _:
+                pass
+
+
+def _json_mapping(text: str) -> Document | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,28 @@
+"""`python -m gatekeeper.embedded.tether PARENT COMMAND …` becomes COMMAND, with SIGTERM once PARENT dies.
+
+So a stack that is killed without a chance to clean up takes its children along. Only Linux knows this;
+elsewhere the command runs untethered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Tie this process to its parent, then become the command."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before it could be watched
+            sys.exit(1)
+    os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
+
+
+if __name__ == "__main__":
+    main()

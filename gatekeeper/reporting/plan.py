@@ -1,0 +1,118 @@
+"""A plan for people at a terminal: what a gate would start, measure and demand."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import ArmPlan, Plan
+from gatekeeper.domain.suite import AccuracyProbe, CapacityProbe, FidelityProbe, PerformanceProbe, Probe
+from gatekeeper.reporting.figures import limit, title
+from gatekeeper.reporting.text import columns, wrapped
+
+UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def render_plan(plan: Plan, *, shape_source: str) -> str:
+    """The whole plan. `shape_source` says where the model's shape comes from."""
+    parts: list[Iterable[str]] = [
+        [f"plan  {plan.change.label} of {plan.change.model}"],
+        _memory(plan, shape_source),
+        _arms(plan),
+        _suite(plan),
+        _policy(plan),
+        _coverage(plan),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for unit, factor in UNITS:
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def _memory(plan: Plan, shape_source: str) -> Iterator[str]:
+    shape, arms = plan.baseline.model.shape, (plan.baseline, plan.candidate)
+    per_token = [arm.predicted_kv_bytes_per_token for arm in arms]
+    if shape is None or per_token[0] is None or per_token[1] is None:
+        yield f"KV cache: unknown, since the model's shape is not known ({shape_source})"
+        return
+    yield f"KV cache, by formula for {_shape_phrase(shape)} ({shape_source})"
+    context = plan.change.deployment.max_context or plan.suite.max_context
+    before, after = (value for value in per_token if value is not None)
+    ratio = f"{before / after:.2f}x the tokens in the same memory"
+    load = f"{context:,} tokens x {plan.concurrency}"
+    pools = [size(value * context * plan.concurrency) for value in (before, after)]
+    rows = [("bytes per token", f"{before:,.0f}", f"{after:,.0f}", ratio), (load, *pools, "")]
+    yield from columns(("", "baseline", "candidate", ""), rows)
+
+
+def _shape_phrase(shape: ModelShape) -> str:
+    if shape.latent_dim:
+        heads = f"latent {shape.latent_dim} + {shape.rope_dim}"
+    else:
+        heads = f"{shape.kv_heads} KV heads of {shape.attention_heads}, head_dim {shape.head_dim}"
+    return f"{shape.layers} layers, {heads}"
+
+
+def _arms(plan: Plan) -> Iterator[str]:
+    yield "Launches (each worker adds its own address, model type and seed)"
+    yield from _launch("baseline", plan.baseline)
+    yield from _launch("candidate", plan.candidate)
+    yield from wrapped(f"cache states measured: {', '.join(plan.candidate.modes)}", indent="  ")
+
+
+def _launch(role: str, arm: ArmPlan) -> Iterator[str]:
+    yield f"  {role}, on {arm.device}"
+    # Not wrapped: a command is there to be copied.
+    yield f"      {shlex.join(('vllm', 'serve', arm.model.source, *arm.serve_flags))}"
+
+
+def _suite(plan: Plan) -> Iterator[str]:
+    suite = plan.suite
+    yield f"Suite {suite.name}: reaches {suite.max_context} tokens of context, {suite.decode_tokens} decoded"
+    yield from (f"  {probe.probe:12} {_probe_phrase(probe)}" for probe in suite.probes)
+
+
+def _probe_phrase(probe: Probe) -> str:
+    match probe:
+        case CapacityProbe():
+            return "the pool that the engine reports"
+        case FidelityProbe():
+            lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
+            scored = probe.documents * probe.decode_tokens
+            return f"{probe.documents} documents, {lengths}: {scored:,} tokens scored"
+        case AccuracyProbe(items_per_task=None):
+            return f"all items of {', '.join(probe.tasks)}"
+        case AccuracyProbe():
+            count = (probe.items_per_task or 0) * len(probe.tasks)
+            return f"{count} items: {probe.items_per_task} each of {', '.join(probe.tasks)}"
+        case PerformanceProbe():
+            lengths = f"{probe.input_tokens} tokens in, {probe.output_tokens} out"
+            return f"{probe.prompts} prompts, {lengths}, {probe.rounds} rounds, the first thrown away"
+        case _:
+            assert_never(probe)
+
+
+def _policy(plan: Plan) -> Iterator[str]:
+    policy = plan.policy
+    yield f"Policy {policy.name}: one-sided bounds at {100 * (1 - policy.alpha):g}% confidence"
+    rows = [(title(rule.metric), limit(rule)) for rule in policy.rules]
+    _, *lines = columns(("", ""), rows)
+    for rule, line in zip(policy.rules, lines, strict=True):
+        yield line
+        yield from wrapped(rule.reason, indent="      ")
+
+
+def _coverage(plan: Plan) -> Iterator[str]:
+    if not plan.coverage_gaps:
+        yield "Coverage: the suite reaches all that the deployment declares"
+        return
+    yield "Coverage gaps: no PASS is possible (INVALID)"
+    for gap in plan.coverage_gaps:
+        yield from wrapped(gap, indent="  ")

@@ -1,0 +1,64 @@
+"""The part of a run's document that a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gatekeeper.domain.errors import GatekeeperError
+from gatekeeper.domain.verdict import Delta, EngineInfo, Finding, Noise, SettingRow, Verdict
+
+
+class UnknownFormat(GatekeeperError):
+    """The service's answer is not in the form that this version knows."""
+
+
+class RunView(BaseModel):
+    """A run as it is shown. Keys that no report needs are ignored, so a newer service may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: str
+    name: str
+    state: str
+    model: str | None = None
+    change: dict[str, Any] = {}
+    verdict: Verdict | None = None
+    sentence: str | None = None
+    findings: tuple[Finding, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    noise: Noise | None = None
+    settings: tuple[SettingRow, ...] = ()
+    engine: EngineInfo | None = None
+    notes: tuple[str, ...] = ()
+    url: str | None = None
+
+    @property
+    def suite(self) -> str:
+        """The suite that the change names."""
+        return str(self.change.get("suite", ""))
+
+    @property
+    def word(self) -> str:
+        """The verdict, or the state of a run that has none."""
+        return str(self.verdict) if self.verdict else self.state.upper()
+
+    @property
+    def unruled_deltas(self) -> tuple[Delta, ...]:
+        """What was measured without a rule that speaks of it."""
+        ruled = {(finding.metric, finding.mode) for finding in self.findings if finding.delta}
+        return tuple(
+            delta for delta in self.deltas if delta.group != "all" or (delta.metric, delta.mode) not in ruled
+        )
+
+
+def read_run(document: Mapping[str, Any]) -> RunView:
+    """Read a run's document. Raises UnknownFormat."""
+    try:
+        return RunView.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UnknownFormat(f"{where}: {first['msg']}; the format json shows it as it is") from error

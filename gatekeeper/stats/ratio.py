@@ -1,0 +1,127 @@
+"""Speed and capacity: ratios candidate / baseline of positive figures, one figure per round.
+
+Figures of identical setups vary multiplicatively, so everything happens on logs and is exponentiated: a ratio of
+1.05 and one of 1 / 1.05 are the same distance from "no change", and swapping the arms inverts the interval.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t
+
+from gatekeeper.stats.interval import Interval, check_confidence
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LogRatio:
+    """Mean log ratio with its standard error and degrees of freedom."""
+
+    mean: float
+    standard_error: float
+    df: float
+
+    def interval(self, confidence: float) -> Interval:
+        check_confidence(confidence)
+        reach = float(t.ppf(confidence, self.df)) * self.standard_error
+        lower, upper = _exp(self.mean - reach), _exp(self.mean + reach)
+        return Interval(estimate=_exp(self.mean), lower=lower, upper=upper, confidence=confidence)
+
+    def greater_p(self, threshold: float) -> float:
+        if not (math.isfinite(threshold) and threshold > 0):
+            raise ValueError("the threshold of a ratio must be positive and finite")
+        distance = self.mean - math.log(threshold)
+        if self.standard_error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(t.sf(distance / self.standard_error, self.df))
+
+
+def log_ratio_interval(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, confidence: float) -> Interval:
+    """Interval for the ratio of geometric means, candidate / baseline, from unpaired rounds (any two lengths >= 2).
+
+    Welch's t on logs (Welch 1947, Biometrika 34:28-35). Where neither arm varies the interval is a point; where a bound
+    exceeds every float it is infinite.
+    Raises ValueError on fewer than two rounds in an arm and on figures that are not positive and finite.
+    """
+    return _unpaired(baseline, candidate).interval(confidence)
+
+
+def paired_log_ratio_interval(
+    baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, confidence: float
+) -> Interval:
+    """Interval for the ratio candidate / baseline from interleaved rounds: element i of both arrays ran side by side.
+
+    One-sample t on the per-round log ratios (Student 1908); drift shared by a round cancels.
+    Raises ValueError on unequal lengths, fewer than two rounds, and figures that are not positive and finite.
+    """
+    return _paired(baseline, candidate).interval(confidence)
+
+
+def log_ratio_greater_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
+    """One-sided p of H0: candidate / baseline <= `threshold`, unpaired; below 1 - confidence iff `lower` exceeds it.
+
+    Without any spread p is 0 when the ratio exceeds the threshold and 1 otherwise.
+    """
+    return _unpaired(baseline, candidate).greater_p(threshold)
+
+
+def log_ratio_less_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
+    """One-sided p of H0: candidate / baseline >= `threshold`, unpaired."""
+    return _unpaired(candidate, baseline).greater_p(_inverse(threshold))
+
+
+def paired_log_ratio_greater_p(
+    baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float
+) -> float:
+    """One-sided p of H0: candidate / baseline <= `threshold`, interleaved rounds."""
+    return _paired(baseline, candidate).greater_p(threshold)
+
+
+def paired_log_ratio_less_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
+    """One-sided p of H0: candidate / baseline >= `threshold`, interleaved rounds."""
+    return _paired(candidate, baseline).greater_p(_inverse(threshold))
+
+
+def _unpaired(baseline: npt.ArrayLike, candidate: npt.ArrayLike) -> _LogRatio:
+    logs = [_logs(baseline), _logs(candidate)]
+    parts = [_variance(x) / x.size for x in logs]
+    mean = float(logs[1].mean() - logs[0].mean())
+    total = sum(parts)
+    if total == 0:
+        return _LogRatio(mean=mean, standard_error=0.0, df=1.0)
+    shares = [part / total for part in parts]
+    df = 1 / sum(share**2 / (x.size - 1) for share, x in zip(shares, logs, strict=True))
+    return _LogRatio(mean=mean, standard_error=math.sqrt(total), df=df)
+
+
+def _paired(baseline: npt.ArrayLike, candidate: npt.ArrayLike) -> _LogRatio:
+    logs_baseline, logs_candidate = _logs(baseline), _logs(candidate)
+    if logs_baseline.shape != logs_candidate.shape:
+        raise ValueError("interleaved rounds need one baseline and one candidate figure each")
+    ratios = logs_candidate - logs_baseline
+    standard_error = math.sqrt(_variance(ratios) / ratios.size)
+    return _LogRatio(mean=float(ratios.mean()), standard_error=standard_error, df=ratios.size - 1)
+
+
+def _logs(figures: npt.ArrayLike) -> Floats:
+    array = np.asarray(figures, dtype=np.float64)
+    if array.ndim != 1 or array.size < 2:
+        raise ValueError("a ratio needs at least 2 rounds in each arm")
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise ValueError("figures of a ratio must be positive and finite")
+    return np.log(array)
+
+
+def _variance(x: Floats) -> float:
+    return float(x.var(ddof=1)) if np.ptp(x) > 0 else 0.0
+
+
+def _inverse(threshold: float) -> float:
+    return 1 / threshold if threshold else threshold
+
+
+def _exp(log_ratio: float) -> float:
+    return math.exp(log_ratio) if log_ratio < 700 else math.inf

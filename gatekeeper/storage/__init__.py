@@ -1,0 +1,1 @@
+"""PostgreSQL: tables, sessions, and one module of verbs per aggregate. Nothing here commits."""

@@ -1,0 +1,58 @@
+"""Baselines that later runs reuse."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Interval, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from gatekeeper.domain.errors import Conflict, NotFound
+from gatekeeper.storage.arm_tables import ArmRow, BaselineRow
+from gatekeeper.storage.base import NOW
+
+
+def find_baseline(session: Session, fingerprint: str, *, max_age: timedelta) -> BaselineRow | None:
+    """The baseline in use for a fingerprint, if it is pinned or younger than `max_age`."""
+    fresh = BaselineRow.created_at > NOW - literal(max_age, Interval)
+    statement = select(BaselineRow).where(
+        BaselineRow.fingerprint == fingerprint,
+        BaselineRow.retired_at.is_(None),
+        or_(BaselineRow.pinned, fresh),
+    )
+    return session.scalars(statement).one_or_none()
+
+
+def add_baseline(session: Session, fingerprint: str, *, baseline_arm_id: int, control_arm_id: int) -> None:
+    """Put a baseline into use and retire the one before it; a pinned one stays in use instead."""
+    in_use = (BaselineRow.fingerprint == fingerprint, BaselineRow.retired_at.is_(None))
+    session.execute(update(BaselineRow).where(*in_use, ~BaselineRow.pinned).values(retired_at=NOW))
+    statement = insert(BaselineRow).values(
+        fingerprint=fingerprint, baseline_arm_id=baseline_arm_id, control_arm_id=control_arm_id
+    )
+    session.execute(
+        statement.on_conflict_do_nothing(
+            index_elements=[BaselineRow.fingerprint], index_where=BaselineRow.retired_at.is_(None)
+        )
+    )
+
+
+def get_active(session: Session, baseline_id: int) -> BaselineRow:
+    """A baseline that is in use, locked. Raises NotFound, and Conflict if it is retired."""
+    statement = select(BaselineRow).where(BaselineRow.id == baseline_id).with_for_update()
+    row = session.scalars(statement).one_or_none()
+    if row is None:
+        raise NotFound(f"baseline {baseline_id}")
+    if row.retired_at is not None:
+        raise Conflict(f"baseline {baseline_id} is retired")
+    return row
+
+
+def list_baselines(session: Session, *, retired: bool, limit: int) -> list[tuple[BaselineRow, ArmRow]]:
+    """The newest baselines with their baseline arms; `retired` adds those no longer in use."""
+    statement = select(BaselineRow, ArmRow).join(ArmRow, ArmRow.id == BaselineRow.baseline_arm_id)
+    if not retired:
+        statement = statement.where(BaselineRow.retired_at.is_(None))
+    ordered = statement.order_by(BaselineRow.created_at.desc(), BaselineRow.id.desc()).limit(limit)
+    return [(row, arm) for row, arm in session.execute(ordered)]

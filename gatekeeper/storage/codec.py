@@ -1,0 +1,85 @@
+"""Domain values as JSON documents, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, TokenTrace
+from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.run import ArmFailure
+from gatekeeper.storage.base import Json
+
+
+def dump_change(change: Change) -> Json:
+    """Return the document of `change`; its arms keep only what they named, as `resolved_candidate` needs."""
+    document = change.model_dump(mode="json")
+    for arm in ("baseline", "candidate"):
+        config = getattr(change, arm)
+        if config is not None:
+            document[arm] = {
+                key: value for key, value in document[arm].items() if key in config.model_fields_set
+            }
+    return document
+
+
+def dump_plan(plan: Plan) -> Json:
+    """Return a plan's document, with every default spelled out so that later defaults cannot change it."""
+    return plan.model_dump(mode="json", exclude={"change"}) | {"change": dump_change(plan.change)}
+
+
+def load_plan(document: Json) -> Plan:
+    """Return the plan that `dump_plan` wrote."""
+    return Plan.model_validate(document)
+
+
+def dump_effective(effective: EffectiveConfig) -> Json:
+    """Return the document of what an engine runs with."""
+    return dataclasses.asdict(effective)
+
+
+def load_effective(document: Json) -> EffectiveConfig:
+    """Return what `dump_effective` wrote."""
+    return EffectiveConfig(**document)
+
+
+def dump_failure(failure: ArmFailure) -> Json:
+    """Return the document of a failure."""
+    return dataclasses.asdict(failure)
+
+
+def load_failure(document: Json) -> ArmFailure:
+    """Return what `dump_failure` wrote."""
+    return ArmFailure(**document)
+
+
+def dump_exercise(exercise: Exercise) -> Json:
+    """Return the document of an exercise."""
+    return dataclasses.asdict(exercise)
+
+
+def load_exercise(document: Json) -> Exercise:
+    """Return what `dump_exercise` wrote."""
+    return Exercise(**document)
+
+
+def dump_trace(trace: TokenTrace) -> Json:
+    """Return the payload of a trace; log-probabilities that are not finite become null."""
+    return {
+        "token_ids": list(trace.token_ids),
+        "token_logprobs": _finite(trace.token_logprobs),
+        "top_ids": [list(ids) for ids in trace.top_ids],
+        "top_logprobs": [_finite(logprobs) for logprobs in trace.top_logprobs],
+    }
+
+
+def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, payload: Json) -> TokenTrace:
+    """Return the trace of a payload that `dump_trace` wrote."""
+    return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, **payload)
+
+
+def _finite(values: Sequence[float | None]) -> list[float | None]:
+    return [float(value) if value is not None and math.isfinite(value) else None for value in values]

@@ -1,0 +1,168 @@
+"""Numbers as a page shows them. What has no value reads "not measured"; nothing missing ever looks like a zero."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gatekeeper.domain.metric import METRICS, Metric
+from gatekeeper.domain.policy import Rule
+from gatekeeper.domain.verdict import Delta
+
+NOT_MEASURED: Final = "not measured"
+MINUS: Final = "\N{MINUS SIGN}"
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
+
+SIGNED: Final = frozenset({"accuracy", "decode_nll"})
+"""Metrics that are differences, so that their sign says something."""
+
+LEVEL_UNITS: Final = {"_tok_s": " tok/s", "_ms": " ms"}
+"""Suffix of a measured figure's name -> its unit."""
+
+
+def title(metric: str) -> str:
+    """A metric's name for a heading."""
+    text = METRICS[metric].title if metric in METRICS else metric
+    return text[:1].upper() + text[1:]
+
+
+def unit(metric: str) -> str:
+    """The unit that a figure of this metric does not carry itself."""
+    known = METRICS.get(metric)
+    return known.unit if known and known.unit not in ("share", "x") else ""
+
+
+def number(metric: str, value: float | None) -> str:
+    """A value of the judged metric: `+1.2 pts`, `90.3%`, `2.00×`, `0.0271`."""
+    if value is None:
+        return NOT_MEASURED
+    is_signed = metric in SIGNED
+    match METRICS.get(metric):
+        case Metric(unit="share", form="max_drop"):
+            return _fixed(100 * value, 1, is_signed=is_signed) + " pts"
+        case Metric(unit="share"):
+            return _fixed(100 * value, 1) + "%"
+        case Metric(unit="x"):
+            return _fixed(value, 2) + TIMES
+        case _:
+            return _fixed(value, 4, is_signed=is_signed)
+
+
+def bounds(delta: Delta) -> str:
+    """The one-sided bounds of a delta, `0.0243 to 0.0312`; an open end is named, and so is a missing spread."""
+    if delta.lower is None and delta.upper is None:
+        return "bounds unknown"
+    is_exact = METRICS[delta.metric].kind == "capacity" if delta.metric in METRICS else False
+    return span(delta.metric, delta.lower, delta.upper) or ("exact" if is_exact else "no spread")
+
+
+def span(metric: str, lower: float | None, upper: float | None) -> str:
+    """Two bounds in words, or nothing where they say no more than the estimate."""
+    if lower == upper:
+        return ""
+    low = "unbounded" if lower is None else _bare(metric, lower)
+    return f"{low} to {'unbounded' if upper is None else number(metric, upper)}"
+
+
+def limit(rule: Rule) -> str:
+    """What a rule demands: `≤ 0.05`, `≥ 85%`, `drop < 5 pts`."""
+    if rule.max_drop is not None:
+        return f"drop < {100 * rule.max_drop:g} pts"
+    if rule.at_most is not None:
+        return f"≤ {_demand(rule.metric, rule.at_most)}"
+    return f"≥ {_demand(rule.metric, rule.bound)}"
+
+
+def bound_mark(rule: Rule) -> str:
+    """The limit as a mark on an axis."""
+    return (
+        _typeset(f"{-100 * rule.max_drop:g} pts")
+        if rule.max_drop is not None
+        else _demand(rule.metric, rule.bound)
+    )
+
+
+def neutral(metric: str) -> float:
+    """The value of an unchanged setup: 1 for ratios and agreement, else 0."""
+    known = METRICS.get(metric)
+    return 1.0 if known and known.unit in ("share", "x") and known.form != "max_drop" else 0.0
+
+
+def level(metric: str, value: float | None) -> str:
+    """What one arm showed: `67.5%`, `46,592 tokens`, `107 tok/s`."""
+    if value is None:
+        return NOT_MEASURED
+    known = METRICS.get(metric)
+    match known:
+        case Metric(unit="share"):
+            return _fixed(100 * value, 1) + "%"
+        case Metric(kind="capacity"):
+            return f"{value:,.0f} tokens"
+        case Metric(source=source) if source:
+            suffix = next((text for end, text in LEVEL_UNITS.items() if source.endswith(end)), "")
+            return f"{plain(value)}{suffix}"
+        case _:
+            return plain(value)
+
+
+def plain(value: float) -> str:
+    """A number without a unit, with about four significant digits."""
+    return _typeset(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
+
+
+def probability(value: float | None) -> str:
+    """A p-value."""
+    if value is None:
+        return ""
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def sample(delta: Delta) -> str:
+    """How much a delta rests on, in the metric's own words."""
+    kind = METRICS[delta.metric].kind if delta.metric in METRICS else ""
+    match kind:
+        case "token":
+            return (
+                f"{delta.n} items, {delta.clusters} documents"
+                if delta.n != delta.clusters
+                else f"{delta.n} documents"
+            )
+        case "speed":
+            return f"{delta.n} rounds"
+        case "capacity":
+            return "engine's report"
+        case _:
+            return f"{delta.n} items"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes in the largest fitting binary unit."""
+    for name in ("B", "KiB", "MiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {name}" if name == "B" else f"{size_bytes:.1f} {name}"
+        size_bytes /= 1024
+    return f"{size_bytes:.2f} GiB"
+
+
+def _bare(metric: str, value: float) -> str:
+    return number(metric, value).removesuffix(" pts").removesuffix("%").removesuffix(TIMES)
+
+
+def _demand(metric: str, value: float) -> str:
+    known = METRICS.get(metric)
+    match known:
+        case Metric(unit="share"):
+            return f"{100 * value:g}%"
+        case Metric(unit="x"):
+            return f"{value:.2f}{TIMES}"
+        case _:
+            return _typeset(f"{value:g}")
+
+
+def _fixed(value: float, digits: int, *, is_signed: bool = False) -> str:
+    """Fixed decimals; what rounds to zero has no sign."""
+    text = f"{value:{'+' if is_signed else ''}.{digits}f}"
+    return _typeset(text if text.strip("+-0.") else text.lstrip("+-"))
+
+
+def _typeset(text: str) -> str:
+    return text.replace("-", MINUS)

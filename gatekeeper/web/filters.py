@@ -1,0 +1,95 @@
+"""The filters of the run list: from the address to the query, and back into the form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, get_args
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
+
+from gatekeeper.domain.documents import field_problems
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import Quantization
+from gatekeeper.domain.run import RunState
+from gatekeeper.domain.verdict import Verdict
+from gatekeeper.services.history import RunFilters
+from gatekeeper.web import links
+
+FIELDS: Final = ("q", "verdict", "state", "model", "scheme", "since")
+PAGE_SIZE: Final = 50
+
+SCHEMES: Final[tuple[str, ...]] = tuple(
+    scheme
+    for member in get_args(get_args(Quantization)[0])
+    for scheme in get_args(member.model_fields["scheme"].annotation)
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One entry of a drop-down list."""
+
+    value: str
+    is_chosen: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A drop-down list."""
+
+    name: str
+    label: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilterForm:
+    """The form above the list, filled in as the address says."""
+
+    q: str
+    since: str
+    choices: tuple[Choice, ...]
+    is_active: bool
+
+
+def read_filters(query: Mapping[str, str]) -> RunFilters:
+    """The filters in an address; empty ones do not count. Raises InvalidInput naming the field and what is allowed."""
+    given = {name: query[name].strip() for name in (*FIELDS, "cursor") if query.get(name, "").strip()}
+    try:
+        return RunFilters.model_validate(given | {"limit": PAGE_SIZE})
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error)) from error
+
+
+def filter_form(query: Mapping[str, str], *, models: Sequence[str]) -> FilterForm:
+    """The form for an address. A value that no list knows is offered all the same, so that it stays visible."""
+    chosen = {name: query.get(name, "").strip() for name in FIELDS}
+    known: dict[str, Iterable[str]] = {
+        "verdict": Verdict,
+        "state": RunState,
+        "model": models,
+        "scheme": SCHEMES,
+    }
+    return FilterForm(
+        q=chosen["q"],
+        since=chosen["since"],
+        choices=tuple(
+            _choice(name, [str(value) for value in values], chosen[name]) for name, values in known.items()
+        ),
+        is_active=any(chosen.values()),
+    )
+
+
+def address(query: Mapping[str, str], *, cursor: str | None = None) -> str:
+    """The list with the same filters, from `cursor` on."""
+    kept = {name: query[name] for name in FIELDS if query.get(name, "").strip()}
+    words = urlencode(kept | ({"cursor": cursor} if cursor else {}))
+    return f"{links.RUNS}?{words}" if words else links.RUNS
+
+
+def _choice(name: str, values: Sequence[str], chosen: str) -> Choice:
+    offered = [*values, *([chosen] if chosen and chosen not in values else [])]
+    options = tuple(Option(value=value, is_chosen=value == chosen) for value in offered)
+    return Choice(name=name, label=name.capitalize(), options=options)

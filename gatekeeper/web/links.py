@@ -1,0 +1,43 @@
+"""Addresses: the pages' own, and those of the API that the pages link to."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+from uuid import UUID
+
+RUNS = "/runs"
+
+
+def run(run_id: UUID) -> str:
+    """A run's page."""
+    return f"{RUNS}/{run_id}"
+
+
+def action(run_id: UUID, verb: str) -> str:
+    """Where the form of a button goes."""
+    return f"{RUNS}/{run_id}/{verb}"
+
+
+def api_run(run_id: UUID) -> str:
+    """A run's document."""
+    return f"/api/v1/runs/{run_id}"
+
+
+def api_action(run_id: UUID, verb: str) -> str:
+    """The API's own way to cancel or retry."""
+    return f"{api_run(run_id)}/{verb}"
+
+
+def api_deltas(run_id: UUID) -> str:
+    """A run's deltas as JSON."""
+    return f"{api_run(run_id)}/deltas"
+
+
+def api_events(run_id: UUID) -> str:
+    """A run's server-sent events, from the first on."""
+    return f"{api_run(run_id)}/events"
+
+
+def api_artifact(run_id: UUID, *, attempt: int, role: str, name: str) -> str:
+    """A log."""
+    return f"{api_run(run_id)}/artifacts/{attempt}/{quote(role, safe='')}/{quote(name)}"

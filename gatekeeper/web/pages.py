@@ -1,0 +1,161 @@
+"""The routes of the pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+from uuid import UUID
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.convertors import Convertor, register_url_convertor
+
+from gatekeeper.domain.errors import InvalidInput, NotFound
+from gatekeeper.services import history, models
+from gatekeeper.services.cancel import cancel
+from gatekeeper.services.context import Context
+from gatekeeper.services.retry import retry
+from gatekeeper.services.views import EventView, Page, RunSummary
+from gatekeeper.storage.database import Sessions
+from gatekeeper.web import filters, headlines, links
+from gatekeeper.web.assets import ASSETS
+from gatekeeper.web.failures import ForeignForm, PageRoute, TokenNeeded
+from gatekeeper.web.origin import is_same_origin
+from gatekeeper.web.rendering import render, render_error
+from gatekeeper.web.run_list import OPEN_STATES, run_lines
+from gatekeeper.web.run_page import RunMaterial, run_page
+
+MAX_EVENTS: Final = 5_000
+FOR_GOOD: Final = "public, max-age=31536000, immutable"
+
+
+class _PageConvertor(Convertor[str]):
+    """Any path that is not the API's."""
+
+    regex = r"(?!api/|healthz|readyz|metrics|openapi\.json).*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("page", _PageConvertor())
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/")
+def home() -> Response:
+    """The runs are the home page."""
+    return RedirectResponse(links.RUNS, HTTPStatus.TEMPORARY_REDIRECT)
+
+
+@router.get("/runs")
+def list_runs(request: Request) -> Response:
+    """The newest runs that meet the filters in the address."""
+    sessions, query = _context(request).sessions, dict(request.query_params)
+    page, problem = Page[RunSummary](items=(), next_cursor=None), ""
+    try:
+        page = history.list_runs(sessions, filters.read_filters(query))
+    except InvalidInput as error:
+        problem = error.detail or str(error)
+    figures = headlines.load(sessions, [run.run_id for run in page.items])
+    return render(
+        "runs.html",
+        status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
+        runs=run_lines(page.items, figures, now=datetime.now(UTC)),
+        form=filters.filter_form(query, models=[model.name for model in models.list_models(sessions)]),
+        problem=problem,
+        is_live=any(run.state in OPEN_STATES for run in page.items),
+        older_url=filters.address(query, cursor=page.next_cursor) if page.next_cursor else None,
+        newest_url=filters.address(query) if query.get("cursor") else None,
+    )
+
+
+@router.get("/runs/{run_id}")
+def show_run(request: Request, run_id: str) -> Response:
+    """One run, with everything that its verdict rests on."""
+    context, known = _context(request), _run_id(run_id)
+    material = RunMaterial(
+        run=history.get_run(context.sessions, known),
+        events=_events(context.sessions, known),
+        artifacts=history.list_artifacts(context.sessions, known),
+    )
+    page = run_page(
+        material,
+        now=datetime.now(UTC),
+        base_url=str(request.base_url),
+        needs_token=context.settings.api_token is not None,
+    )
+    return render("run.html", page=page)
+
+
+@router.post("/runs/{run_id}/cancel")
+def cancel_run(request: Request, run_id: str) -> Response:
+    """The button on a run's page."""
+    context, known = _context_for_form(request), _run_id(run_id)
+    cancel(context.sessions, known)
+    return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
+
+
+@router.post("/runs/{run_id}/retry")
+def retry_run(request: Request, run_id: str) -> Response:
+    """The button on a run's page."""
+    context, known = _context_for_form(request), _run_id(run_id)
+    retry(context.sessions, known, ring=context.doorbell.ring)
+    return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
+
+
+@router.get("/static/{name}")
+def static_file(name: str) -> Response:
+    """A style sheet, a script, a drawing."""
+    if name not in ASSETS:
+        raise NotFound(f"file {name!r}")
+    asset = ASSETS[name]
+    headers = {"Cache-Control": FOR_GOOD, "X-Content-Type-Options": "nosniff"}
+    return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+@router.get("/{path:page}")
+def unknown_page(request: Request, path: str) -> Response:
+    """Every other address, for browsers; other clients get the application's own answer."""
+    if "text/html" not in request.headers.get("accept", ""):
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return render_error(
+        HTTPStatus.NOT_FOUND, title="There is nothing here", detail=f"No page is called /{path}."
+    )
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _context_for_form(request: Request) -> Context:
+    """The context, if this form may change something. Raises ForeignForm or TokenNeeded."""
+    context = _context(request)
+    if context.settings.api_token is not None:
+        raise TokenNeeded("use the API with `Authorization: Bearer <token>`")
+    if not is_same_origin(request.headers):
+        raise ForeignForm
+    return context
+
+
+def _run_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise NotFound(f"run {text!r}") from error
+
+
+def _events(sessions: Sessions, run_id: UUID) -> list[EventView]:
+    """The events of a run so far; after MAX_EVENTS the timeline is cut short."""
+    found: list[EventView] = []
+    while len(found) < MAX_EVENTS:
+        batch = history.events_after(sessions, run_id, found[-1].seq if found else 0)
+        found += batch.events
+        if len(batch.events) < history.EVENTS_AT_ONCE:
+            break
+    return found

@@ -1,0 +1,120 @@
+"""The view model of the run list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from gatekeeper.domain.policy import Severity
+from gatekeeper.domain.run import RunState
+from gatekeeper.services.views import Progress, RunSummary
+from gatekeeper.web import badges, figures, links
+from gatekeeper.web.badges import Badge
+from gatekeeper.web.headlines import Headline, Headlines
+from gatekeeper.web.times import Moment, moment
+
+OPEN_STATES = (RunState.QUEUED, RunState.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """One number of a row; `detail`: its bounds, `badge`: what the rule on it came to."""
+
+    text: str
+    detail: str = ""
+    badge: Badge | None = None
+    is_measured: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressView:
+    """How far a run is. `total` None: it waits; 0: it works, and nothing can be counted."""
+
+    text: str
+    done: int = 0
+    total: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLine:
+    """One row of the list."""
+
+    url: str
+    badge: Badge
+    name: str
+    model: str
+    candidate: str
+    decode_kl: Figure
+    capacity: Figure
+    throughput: Figure
+    progress: ProgressView | None
+    author: str
+    ref: str
+    submitted: Moment
+
+
+def run_lines(runs: Sequence[RunSummary], headlines: Headlines, *, now: datetime) -> tuple[RunLine, ...]:
+    """The rows of a page of runs."""
+    return tuple(_line(run, headlines, now) for run in runs)
+
+
+def candidate_label(scheme: str, eviction: str) -> str:
+    """What a candidate does to the cache, as far as a list knows."""
+    parts = [part for part in (scheme, eviction) if part != "none"]
+    return " + ".join(parts) or "16-bit full cache"
+
+
+def ref_label(repo: str | None, commit: str | None) -> str:
+    """Where a change comes from; long hashes are cut as Git does."""
+    short = commit[:8] if commit else ""
+    return f"{repo}@{short}" if repo and short else repo or short
+
+
+def progress_view(state: RunState, progress: Progress | None, *, cancelling: bool) -> ProgressView | None:
+    """The progress of a run that is not over."""
+    if state not in OPEN_STATES:
+        return None
+    if cancelling:
+        return ProgressView(text="cancelling", total=0)
+    if state is RunState.QUEUED:
+        return ProgressView(text="waiting for a worker")
+    if progress is None:
+        return ProgressView(text="starting", total=0)
+    counted = f" {progress.done}/{progress.total}" if progress.total > 1 else ""
+    text = f"{progress.arm}: {progress.stage}{counted}" if progress.arm else f"{progress.stage}{counted}"
+    return ProgressView(text=text, done=progress.done, total=progress.total if progress.total > 1 else 0)
+
+
+def _line(run: RunSummary, headlines: Headlines, now: datetime) -> RunLine:
+    def figure(metric: str) -> Figure:
+        return _figure(metric, headlines.get((run.run_id, metric)), is_open=run.state in OPEN_STATES)
+
+    return RunLine(
+        url=links.run(run.run_id),
+        badge=badges.of_run(run.state, run.verdict),
+        name=run.name,
+        model=run.model,
+        candidate=candidate_label(run.scheme, run.eviction),
+        decode_kl=figure("decode_kl"),
+        capacity=figure("kv_capacity_ratio"),
+        throughput=figure("throughput_ratio"),
+        progress=progress_view(run.state, run.progress, cancelling=run.cancel_requested),
+        author=run.author or "",
+        ref=ref_label(run.repo, run.commit),
+        submitted=moment(run.created_at, now=now),
+    )
+
+
+def _figure(metric: str, headline: Headline | None, *, is_open: bool) -> Figure:
+    if headline is None:
+        return Figure(text="not yet" if is_open else figures.NOT_MEASURED, is_measured=False)
+    badge = None
+    if headline.finding is not None:
+        badge = badges.of_finding(headline.finding, cast("Severity | None", headline.severity))
+    return Figure(
+        text=figures.number(metric, headline.estimate),
+        detail=figures.span(metric, headline.lower, headline.upper),
+        badge=badge,
+    )

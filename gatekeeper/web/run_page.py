@@ -1,0 +1,85 @@
+"""The view model of a run's page: the sections, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gatekeeper.domain.plan import Plan
+from gatekeeper.services.views import ArtifactView, EventView, RunDetail
+from gatekeeper.web import links
+from gatekeeper.web.run_list import OPEN_STATES
+from gatekeeper.web.sections.answer import Answer, Tiles, answer, tiles
+from gatekeeper.web.sections.arms import ArmsSection, arms_section
+from gatekeeper.web.sections.change import ChangeSection, change_section
+from gatekeeper.web.sections.fidelity import Curve, fidelity_curves
+from gatekeeper.web.sections.findings import FindingsSection, findings_section
+from gatekeeper.web.sections.measured import MeasuredSection, measured_section
+from gatekeeper.web.sections.settings import SettingsSection, settings_section
+from gatekeeper.web.sections.timeline import Timeline, timeline
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunMaterial:
+    """All that a run's page is made of."""
+
+    run: RunDetail
+    events: Sequence[EventView]
+    artifacts: Sequence[ArtifactView]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Live:
+    """Where a page that is not final learns of news: events that follow number `after`."""
+
+    events_url: str
+    after: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPage:
+    """A run's page. A section that is None has nothing to show."""
+
+    name: str
+    answer: Answer
+    live: Live | None
+    tiles: Tiles | None
+    notes: tuple[str, ...]
+    change: ChangeSection
+    findings: FindingsSection
+    curves: tuple[Curve, ...]
+    measured: MeasuredSection | None
+    settings: SettingsSection
+    arms: ArmsSection
+    timeline: Timeline | None
+    api_url: str
+    deltas_url: str
+
+
+def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token: bool) -> RunPage:
+    """Put the page together."""
+    run = material.run
+    plan = Plan.model_validate(run.plan)
+    return RunPage(
+        name=run.name,
+        answer=answer(run, base_url=base_url, needs_token=needs_token),
+        live=_live(run, material.events),
+        tiles=tiles(run),
+        notes=run.notes,
+        change=change_section(run, plan, now=now),
+        findings=findings_section(run, plan.policy),
+        curves=fidelity_curves(run, plan.policy),
+        measured=measured_section(run),
+        settings=settings_section(run),
+        arms=arms_section(run, plan, material.artifacts, now=now),
+        timeline=timeline(material.events, now=now),
+        api_url=links.api_run(run.run_id),
+        deltas_url=links.api_deltas(run.run_id),
+    )
+
+
+def _live(run: RunDetail, events: Sequence[EventView]) -> Live | None:
+    if run.state not in OPEN_STATES:
+        return None
+    return Live(events_url=links.api_events(run.run_id), after=events[-1].seq if events else 0)

@@ -1,0 +1,207 @@
+"""The pages in a real Chromium, on the real service and a real database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gatekeeper.services import history
+from tests.e2e.conftest import Site
+from tests.e2e.stored_runs import advance, finish, finished_run, running_run
+from tests.unit.web import samples
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=15_000)  # a busy machine
+
+WIDTHS = {"phone": (360, 780), "laptop": (1280, 800), "wall": (2560, 1300)}
+BORN_OF_THE_TEST = "Failed to load resource: the server responded with a status of 404"
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[Open]:
+    """Open a path; at the end, nothing may have been complained about or asked of another host."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_path(path: str, **options: object) -> Page:
+        context = browser.new_context(base_url=site.url, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith(site.url) else complaints.append(f"asked {request.url}")
+            ),
+        )
+        page.add_init_script(
+            "document.addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
+        )
+        page.goto(path)
+        return page
+
+    yield open_path
+    for context in contexts:
+        context.close()
+    assert [entry for entry in complaints if BORN_OF_THE_TEST not in entry] == []
+
+
+def rows(site: Site) -> int:
+    """The rows of the whole list, its header counted."""
+    return 1 + len(history.list_runs(site.context.sessions, history.RunFilters()).items)
+
+
+def test_the_list_shows_every_run_with_its_figures(open_page: Open, site: Site) -> None:
+    page = open_page("/")
+    expect(page).to_have_url(re.compile("/runs$"))
+    expect(page.get_by_role("row")).to_have_count(rows(site))
+    failed = page.get_by_role("row").filter(has_text="chat-fp8-e5m2")
+    expect(failed).to_contain_text("FAIL")
+    expect(failed).to_contain_text("2.00×")
+    expect(failed).to_contain_text(re.compile(r"Regressed0\.1\d{3}"))
+    waiting = page.get_by_role("row").filter(has_text="fp8 waiting")
+    expect(waiting).to_contain_text("waiting for a worker")
+    expect(waiting).to_contain_text("not yet")
+    expect(page.get_by_role("row").filter(has_text="engine died")).to_contain_text("not measured")
+
+
+def test_filters_live_in_the_address(open_page: Open, site: Site) -> None:
+    page = open_page("/runs")
+    page.get_by_label("Verdict").select_option("FAIL")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("verdict=FAIL"))
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.get_by_label("Search").fill("no such thing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No run meets these filters")).to_be_visible()
+    page.get_by_role("link", name="Show all runs").click()
+    expect(page.get_by_role("row")).to_have_count(rows(site))
+
+
+def test_a_run_opens_with_its_verdict_and_every_finding(open_page: Open) -> None:
+    page = open_page("/runs")
+    page.get_by_role("link", name="chat-fp8-e5m2").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"FAIL\s+chat-fp8-e5m2"))
+    expect(page.locator(".sentence")).to_contain_text("exceeds")
+    expect(page.locator(".gate")).to_have_text("Gate closed")
+    findings = page.locator("#findings tbody tr")
+    expect(findings).to_have_count(5)
+    expect(findings.first).to_contain_text("Regressed")
+    expect(findings.first.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("Decode KL .* limit ≤")
+    )
+    expect(page.locator("#settings")).to_contain_text("11,520 bytes")
+    expect(page.locator("#change")).to_contain_text("quantization.scheme")
+    expect(page.locator("#arms")).to_contain_text("--kv-cache-dtype fp8_e5m2")
+    expect(page.locator("#timeline")).to_contain_text("candidate fidelity")
+
+
+def test_a_setting_that_was_not_applied_is_marked(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.invalid}")
+    mismatch = page.locator(".mismatch").filter(has_text="cache_dtype")
+    expect(mismatch).to_contain_text("fp8_e4m3")
+    expect(mismatch).to_contain_text("auto")
+    expect(mismatch).to_contain_text("differs")
+
+
+def test_a_log_can_be_read(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.passed}")
+    page.get_by_role("link", name="candidate/engine.log").click()
+    expect(page.locator("body")).to_contain_text("engine of the candidate")
+
+
+def test_progress_moves_by_itself_and_the_verdict_appears(open_page: Open, site: Site) -> None:
+    run_id = running_run(site.context.sessions, site.context.settings, "watched")
+    page = open_page(f"/runs/{run_id}")
+    expect(page.locator("[data-progress-text]")).to_have_text("candidate: fidelity 4/16")
+    advance(site.context.sessions, run_id, done=9)
+    expect(page.locator("[data-progress-text]")).to_have_text("candidate: fidelity 9/16")
+    expect(page.locator("progress")).to_have_attribute("value", "9")
+    finish(site.context.sessions, run_id)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("PASS")
+
+
+def test_the_list_keeps_up_with_running_runs(open_page: Open, site: Site) -> None:
+    run_id = running_run(site.context.sessions, site.context.settings, "watched in the list")
+    page = open_page("/runs")
+    row = page.get_by_role("row").filter(has_text="watched in the list")
+    expect(row).to_contain_text("fidelity 4/16")
+    advance(site.context.sessions, run_id, done=11)
+    expect(row).to_contain_text("fidelity 11/16")
+
+
+def test_a_run_is_cancelled_and_run_again_without_javascript(open_page: Open, site: Site) -> None:
+    run_id = running_run(site.context.sessions, site.context.settings, "to be cancelled")
+    page = open_page(f"/runs/{run_id}", java_script_enabled=False)
+    page.get_by_role("button", name="Cancel run").click()
+    expect(page.locator("[data-progress-text]")).to_have_text("cancelling")
+    failed = finished_run(site.context.sessions, site.context.settings, samples.broken())
+    page = open_page(f"/runs/{failed}", java_script_enabled=False)
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("QUEUED")
+    assert history.get_run(site.context.sessions, failed).attempt == 2
+
+
+def test_a_form_of_another_site_changes_nothing(site: Site) -> None:
+    address = f"{site.url}/runs/{site.runs.queued}/cancel"
+    foreign: list[dict[str, str]] = [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {}]
+    for headers in foreign:
+        assert httpx.post(address, headers=headers).status_code == 403
+    assert history.get_run(site.context.sessions, site.runs.queued).state == "queued"
+
+
+def test_unknown_addresses_get_a_page_for_browsers_and_a_problem_for_others(
+    open_page: Open, site: Site
+) -> None:
+    for path in ("/nowhere", f"/runs/{UUID(int=0)}", "/runs/no-id"):
+        page = open_page(path)
+        expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+        page.get_by_role("link", name="All runs").click()
+        expect(page).to_have_url(re.compile("/runs$"))
+    answer = httpx.get(f"{site.url}/api/v1/nowhere", headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_filter_that_cannot_be_is_explained(site: Site) -> None:
+    for words, named in (
+        ("verdict=MAYBE", "PASS"),
+        ("cursor=nonsense", "cursor"),
+        ("since=yesterday", "since"),
+    ):
+        answer = httpx.get(f"{site.url}/runs?{words}")
+        assert answer.status_code == 400
+        assert named in answer.text.split('role="alert"')[1]
+
+
+def test_the_keyboard_reaches_what_matters(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.passed}")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(str(page.evaluate("document.activeElement.textContent")).strip())
+    assert {"Runs", "Findings", "As a table", "as JSON", "Command line", "candidate/engine.log"} <= reached
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", list(WIDTHS))
+def test_nothing_sticks_out_on_any_screen(
+    open_page: Open, site: Site, shots: Path, screen: str, scheme: str
+) -> None:
+    width, height = WIDTHS[screen]
+    paths = {"runs": "/runs"} | {name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()}
+    page = open_page("/runs", viewport={"width": width, "height": height}, color_scheme=scheme)
+    for name, path in paths.items():
+        page.goto(path)
+        page.screenshot(path=shots / f"{name}-{screen}-{scheme}.png", full_page=True)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{name} sticks out by {wide} px on a {screen}"

@@ -1,0 +1,140 @@
+"""The fake engine behind the worker's own interface, and an in-memory recorder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
+from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.run import ArmFailure
+from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.verdict import EngineInfo
+from workers.engines.vllm import Vllm
+
+SHAPE = ModelShape(layers=2, attention_heads=4, kv_heads=4, head_dim=64, max_context=4096)
+"""2 layers x 4 heads x 64 x 2 x 2 bytes = 2,048 bytes per token, as the fake server's pool shows."""
+
+SUITE = Suite.model_validate(
+    {
+        "name": "tiny",
+        "description": "for the fake engine",
+        "probes": [
+            {"probe": "capacity"},
+            {"probe": "fidelity", "documents": 4, "context_tokens": 64, "decode_tokens": 16, "top_k": 2},
+        ],
+    }
+)
+POLICY = Policy.model_validate(
+    {"name": "kl only", "rules": [{"metric": "decode_kl", "at_most": 0.05, "reason": "a test"}]}
+)
+
+
+def fake_plan(candidate: Mapping[str, object] | None = None, **extra: object) -> Plan:
+    """A plan for the fake engine: max_model_len is what the fake server reports."""
+    document = {
+        "model": "m",
+        "baseline": {"reuse": {"prefix_caching": False}, "scheduling": {"max_model_len": 256}},
+        "candidate": dict(candidate or {"quantization": {"scheme": "fp8_e4m3"}}),
+        "suite": "tiny",
+        "policy": "kl only",
+        **extra,
+    }
+    model = Model(name="m", source="/nowhere", shape=SHAPE)
+    return make_plan(
+        Change.model_validate(document), model=model, suite=SUITE, policy=POLICY, device="cpu",
+        allowed_arguments=frozenset(),
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class FakeEngine(Vllm):
+    """vLLM's readers over the fake server; `misbehave` adds flags per role-deciding cache dtype."""
+
+    baseline_flags: Sequence[str] = ()
+    candidate_flags: Sequence[str] = ()
+
+    def argv(self, plan: ArmPlan, *, port: int) -> tuple[str, ...]:
+        quantized = plan.config.quantization.scheme != "none"
+        dtype = plan.config.quantization.scheme if quantized else "auto"
+        flags = self.candidate_flags if quantized else self.baseline_flags
+        command = (sys.executable, "-m", "tests.fakes.engine_server", "--port", str(port), "--dtype", dtype)
+        return (*command, *flags)
+
+    def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
+        return {}
+
+    def info(self, plan: ArmPlan) -> EngineInfo:
+        return EngineInfo(name="fake", version="1", device="cpu", hardware="test")
+
+
+@dataclass(kw_only=True)
+class MemoryArm:
+    """One arm's results in memory."""
+
+    role: Role
+    plan: ArmPlan
+    info: EngineInfo | None = None
+    effective: EffectiveConfig | None = None
+    rows: list[Measurement] = field(default_factory=list)
+    scored: list[TokenTrace] = field(default_factory=list)
+    proofs: list[Exercise] = field(default_factory=list)
+    complete: bool = False
+    failure: ArmFailure | None = None
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+    def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
+        self.info, self.effective = info, effective
+
+    def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
+        self.complete, self.failure = complete, failure
+
+    def measurements(self, rows: Sequence[Measurement]) -> None:
+        self.rows += rows
+
+    def traces(self, rows: Sequence[TokenTrace]) -> None:
+        self.scored += rows
+
+    def exercises(self, rows: Sequence[Exercise]) -> None:
+        self.proofs += rows
+
+    def artifact(self, name: str, text: str, *, truncated: bool) -> None:
+        self.artifacts[name] = text
+
+    @property
+    def record(self) -> ArmRecord:
+        return ArmRecord(
+            role=self.role, plan=self.plan, engine=self.info, effective=self.effective, measurements=tuple(self.rows),
+            traces=tuple(self.scored), exercises=tuple(self.proofs), failure=self.failure, complete=self.complete,
+        )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class MemoryRun:
+    """A run's results in memory."""
+
+    arms: dict[Role, MemoryArm] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+    stages: list[tuple[str, Role, int, int]] = field(default_factory=list)
+
+    def reuse_baseline(self, fingerprint: str) -> bool:
+        return fingerprint in self.kept
+
+    def keep_baseline(self, fingerprint: str) -> None:
+        self.kept.append(fingerprint)
+
+    def open_arm(self, role: Role, plan: ArmPlan, argv: Sequence[str], fingerprint: str | None) -> MemoryArm:
+        self.arms[role] = MemoryArm(role=role, plan=plan)
+        return self.arms[role]
+
+    def progress(self, stage: str, role: Role, done: int, total: int) -> None:
+        self.stages.append((stage, role, done, total))
+
+    @property
+    def records(self) -> dict[Role, ArmRecord]:
+        return {role: arm.record for role, arm in self.arms.items()}

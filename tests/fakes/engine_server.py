@@ -1,0 +1,95 @@
+"""A program that speaks just enough of vLLM's API for tests of our own logic, and misbehaves on demand.
+
+`python -m tests.fakes.engine_server --port P [--refuse | --die-after N | --stall-after N] [--shift X] [--dtype D]`.
+Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+POOL_BYTES, TOKENS_16_BIT = 1_048_576, 512
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--refuse", action="store_true")
+    parser.add_argument("--die-after", type=int, default=10**9)
+    parser.add_argument("--stall-after", type=int, default=10**9)
+    parser.add_argument("--shift", type=float, default=0.0)
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--prefix-caching", default="False")
+    return parser.parse_args()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Counts requests over the life of the program."""
+
+    options: argparse.Namespace
+    completions = 0
+
+    def do_GET(self) -> None:
+        if self.path == "/metrics":
+            tokens = TOKENS_16_BIT * (1 if self.options.dtype == "auto" else 2)
+            self._answer(
+                "# TYPE vllm:cache_config_info gauge\n"
+                f'vllm:cache_config_info{{cache_dtype="{self.options.dtype}",kv_cache_size_tokens="{tokens}",'
+                f'kv_cache_memory_bytes="{POOL_BYTES}",block_size="16",'
+                f'enable_prefix_caching="{self.options.prefix_caching}",sliding_window="None"}} 1.0\n'
+                "# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total 0.0\n"
+            )
+        elif self.path == "/v1/models":
+            self._answer(json.dumps({"data": [{"id": "m", "max_model_len": 256}]}))
+        else:
+            self._answer("ok")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            self._answer(json.dumps({"tokens": [ord(letter) for letter in body["prompt"]]}))
+            return
+        Handler.completions += 1
+        if Handler.completions > self.options.die_after:
+            os._exit(3)
+        if Handler.completions > self.options.stall_after:
+            time.sleep(600)
+        forced = body.get("vllm_xargs", {}).get("forced_token_ids", [1])
+        self._answer(json.dumps({"choices": [{"text": "x", "logprobs": self._logprobs(forced)}]}))
+
+    def _logprobs(self, tokens: list[int]) -> dict[str, Any]:
+        shift = self.options.shift
+        rows = [
+            {f"token_id:{token}": -0.2 - shift, f"token_id:{token + 1}": -2.0 + shift} for token in tokens
+        ]
+        return {
+            "tokens": [f"token_id:{token}" for token in tokens],
+            "token_logprobs": [-0.2 - shift for _ in tokens],
+            "top_logprobs": rows,
+        }
+
+    def _answer(self, text: str) -> None:
+        data = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def main() -> None:
+    Handler.options = parse()
+    if Handler.options.refuse:
+        raise ValueError("KV cache dtype int3 is not supported")
+    ThreadingHTTPServer(("127.0.0.1", Handler.options.port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

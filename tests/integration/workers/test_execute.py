@@ -1,0 +1,179 @@
+"""A whole run over real subprocesses and real HTTP, with a fake engine behind them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.verdict import Report, Verdict
+from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
+from workers import engines
+from workers.engines.errors import RunCancelled
+from workers.engines.process import start
+from workers.engines.supervisor import end_marked, marked_processes
+from workers.execute import Bounds, Job, execute
+
+
+@pytest.fixture
+def run_id() -> str:
+    return uuid.uuid4().hex
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    run_id: str,
+    engine: FakeEngine,
+    *,
+    recorder: MemoryRun | None = None,
+    check: Callable[[], None] = lambda: None,
+    stall_seconds: float = 20.0,
+    dead: frozenset[str] = frozenset(),
+) -> tuple[MemoryRun, Report]:
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": engine})
+    recorder, plan = recorder or MemoryRun(), fake_plan()
+    bounds = Bounds(start_seconds=20, stall_seconds=stall_seconds, tasks_dir=None, gpu=None, check=check)
+    execute(Job(run_id=run_id, plan=plan, dead_roles=dead), recorder, bounds)  # type: ignore[arg-type]
+    assert marked_processes(run_id) == []
+    return recorder, judge(plan, recorder.records)
+
+
+def test_an_undamaged_candidate_passes_with_doubled_capacity(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine())
+    assert report.verdict is Verdict.PASS, report.sentence
+    assert list(recorder.arms) == ["baseline", "control", "candidate"]
+    assert "KV capacity 2.00x" in report.sentence
+    assert report.noise.decode_kl == 0.0
+
+
+def test_a_damaged_candidate_fails_and_the_sentence_says_by_how_much(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    _, report = run(monkeypatch, run_id, FakeEngine(candidate_flags=["--shift", "1.0"]))
+    assert report.verdict is Verdict.FAIL
+    assert report.sentence.startswith("FAIL: decode KL 0.")
+    assert "exceeds 0.050 nats/token" in report.sentence
+
+
+def test_a_stored_baseline_is_used_again(monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
+    first, _ = run(monkeypatch, run_id, FakeEngine())
+    second = MemoryRun(kept=first.kept)
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine()})
+    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=run_id, plan=fake_plan(), dead_roles=frozenset()), second, bounds)
+    assert list(second.arms) == ["candidate"]
+
+
+def test_a_setting_that_the_engine_ignores_is_invalid_and_no_suite_runs(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine(candidate_flags=["--dtype", "auto"]))
+    assert report.verdict is Verdict.INVALID
+    assert "requested fp8_e4m3, effective auto" in report.sentence
+    assert recorder.arms["candidate"].scored == []
+
+
+def test_prefix_caching_that_cannot_be_switched_off_is_an_unsound_baseline(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine(baseline_flags=["--prefix-caching", "True"]))
+    assert report.verdict is Verdict.INVALID
+    assert "baseline is unsound: prefix_caching: requested off, effective on" in report.sentence
+    assert list(recorder.arms) == ["baseline"]
+
+
+def test_a_candidate_that_will_not_start_is_invalid_with_the_engines_own_reason(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine(candidate_flags=["--refuse"]))
+    assert report.verdict is Verdict.INVALID
+    assert "ValueError: KV cache dtype int3 is not supported" in report.sentence
+    assert "Traceback" in recorder.arms["candidate"].artifacts["engine.log"]
+
+
+def test_a_candidate_that_dies_is_an_error_first_and_a_failure_when_it_dies_again(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    engine = FakeEngine(candidate_flags=["--die-after", "3"])
+    _, once = run(monkeypatch, run_id, engine)
+    _, again = run(monkeypatch, run_id, engine, dead=frozenset({"candidate"}))
+    assert (once.verdict, again.verdict) == (Verdict.ERROR, Verdict.FAIL)
+    assert "exit status 3" in once.sentence
+
+
+def test_a_candidate_that_stops_answering_meets_its_deadline(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(
+        monkeypatch, run_id, FakeEngine(candidate_flags=["--stall-after", "3"]), stall_seconds=2
+    )
+    failure = recorder.arms["candidate"].failure
+    assert failure is not None
+    assert failure.kind == "stalled"
+    assert report.verdict is Verdict.ERROR
+
+
+def test_a_baseline_that_will_not_start_is_never_held_against_the_candidate(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine(baseline_flags=["--refuse"]))
+    assert report.verdict is Verdict.ERROR
+    assert list(recorder.arms) == ["baseline"]
+
+
+def test_cancellation_stops_the_engine_between_two_requests(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder = MemoryRun()
+
+    def check() -> None:
+        if ("fidelity", "baseline") in {stage[:2] for stage in recorder.stages}:
+            raise RunCancelled
+
+    with pytest.raises(RunCancelled):
+        run(monkeypatch, run_id, FakeEngine(), recorder=recorder, check=check)
+    assert marked_processes(run_id) == []
+
+
+def test_a_worker_killed_with_sigkill_leaves_no_engine_behind(tmp_path: Path, run_id: str) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from workers.engines.process import start\n"
+        f"start([sys.executable, '-c', 'import time; time.sleep(600)'], run_id={run_id!r}, "
+        f"log=Path({str(tmp_path / 'log')!r}), environment={{}}); print('up', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"up\n"
+        assert _eventually(lambda: len(marked_processes(run_id)) == 2)
+        worker.kill()
+    assert _eventually(lambda: marked_processes(run_id) == [])
+
+
+def test_a_stubborn_process_and_its_daemons_are_ended(tmp_path: Path, run_id: str) -> None:
+    stubborn = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.fork() == 0:\n    os.setsid()\ntime.sleep(600)"
+    )
+    process = start([sys.executable, "-c", stubborn], run_id=run_id, log=tmp_path / "log", environment={})
+    assert _eventually(lambda: len(marked_processes(run_id)) == 3)
+    os.kill(process.supervisor.pid, signal.SIGKILL)
+    process.stop()
+    assert end_marked(f"{run_id}:", patience=0.5) == []
+
+
+def _eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        threading.Event().wait(0.1)
+    return False

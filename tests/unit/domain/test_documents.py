@@ -1,0 +1,79 @@
+"""Changes from text: every refusal names the field and what is allowed."""
+
+import pytest
+
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.documents import parse_change, parse_document
+from gatekeeper.domain.errors import InvalidInput, UnreadableInput
+
+
+def refused(text: str) -> dict[str, tuple[str, str]]:
+    with pytest.raises(InvalidInput) as raised:
+        parse_change(parse_document(text))
+    return {problem.field: (problem.problem, problem.allowed) for problem in raised.value.problems}
+
+
+def test_the_smallest_change_is_held_against_a_full_16_bit_cache_without_reuse() -> None:
+    change = parse_change(parse_document("model: m\ncandidate: {quantization: {scheme: fp8_e4m3}}"))
+    assert change.resolved_baseline.label == "16-bit full cache"
+    assert change.resolved_baseline.reuse.prefix_caching is False
+    assert change.resolved_candidate.reuse.prefix_caching is False
+
+
+def test_what_the_candidate_leaves_out_is_taken_from_the_baseline() -> None:
+    change = Change.model_validate(
+        {
+            "model": "m",
+            "baseline": {"reuse": {"prefix_caching": True}, "scheduling": {"block_size": 32}},
+            "candidate": {"quantization": {"scheme": "fp8_e5m2"}, "scheduling": {"max_num_seqs": 4}},
+        }
+    )
+    resolved = change.resolved_candidate
+    assert resolved.reuse.prefix_caching is True
+    assert (resolved.scheduling.block_size, resolved.scheduling.max_num_seqs) == (32, 4)
+
+
+def test_every_wrong_field_is_named_with_what_is_allowed() -> None:
+    problems = refused(
+        "model: m\nspeed: 1\ncandidate:\n  quantization: {scheme: fp9}\n"
+        "  eviction: {policy: sliding_window, window: -1}\n  reuse: {prefix_cache: true}"
+    )
+    assert "fp8_e4m3" in problems["candidate.quantization.scheme"][1]
+    assert problems["candidate.eviction.window"][0] == "got -1"
+    assert set(problems) == {
+        "speed", "candidate.quantization.scheme", "candidate.eviction.window", "candidate.reuse.prefix_cache",
+    }  # fmt: skip
+
+
+def test_a_budget_is_one_figure_not_two() -> None:
+    problems = refused(
+        "model: m\ncandidate: {eviction: {policy: h2o, evicted_fraction: 0.5, budget_tokens: 9}}"
+    )
+    assert "exactly one" in problems["candidate.eviction"][0]
+
+
+def test_a_candidate_equal_to_the_baseline_has_nothing_to_judge() -> None:
+    assert "nothing to judge" in refused("model: m\ncandidate: {}")["document"][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x [1]\nb: *x",
+        "a: 1\na: 2",
+        "[" * 400 + "]" * 400,
+        "- 1\n- 2",
+        "a: [1, 2",
+        "{" + ",".join(f'"k{i}": {i}' for i in range(5000)) + "}",
+        "",
+    ],
+)
+def test_bombs_duplicates_and_broken_documents_are_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableInput):
+        parse_document(text)
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "true", "'7'", "1.5"])
+def test_a_window_is_a_whole_number(value: str) -> None:
+    text = f"model: m\ncandidate: {{eviction: {{policy: sliding_window, window: {value}}}}}"
+    assert "candidate.eviction.window" in refused(text)

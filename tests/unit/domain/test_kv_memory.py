@@ -1,0 +1,64 @@
+"""Bytes per token against figures worked out by hand and published for well-known models."""
+
+import pytest
+
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import Fp8, Int8, NoQuantization
+from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token, kv_pool_bytes
+
+FP16, FP8 = NoQuantization(), Fp8(scheme="fp8_e4m3")
+
+
+def shape(layers: int, heads: int, kv_heads: int, head_dim: int = 128) -> ModelShape:
+    return ModelShape(
+        layers=layers, attention_heads=heads, kv_heads=kv_heads, head_dim=head_dim, max_context=131_072
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization", "per_token", "gib_at_32k", "gib_at_128k"),
+    [
+        (shape(32, 32, 8), FP16, 131_072, 4, 16),
+        (shape(80, 64, 64), FP16, 2_621_440, 80, 320),
+        (shape(80, 64, 8), FP16, 327_680, 10, 40),
+        (shape(80, 64, 8), FP8, 163_840, 5, 20),
+        (shape(32, 32, 32), FP16, 524_288, 16, 64),
+    ],
+)
+def test_reference_models_take_the_published_bytes(
+    model: ModelShape, quantization: NoQuantization | Fp8, per_token: int, gib_at_32k: int, gib_at_128k: int
+) -> None:
+    assert kv_bytes_per_token(model, quantization) == per_token
+    assert kv_pool_bytes(model, quantization, context=32_768, concurrency=1) == gib_at_32k * GIB
+    assert kv_pool_bytes(model, quantization, context=131_072, concurrency=1) == gib_at_128k * GIB
+
+
+def test_smollm2_takes_what_vllm_reports_within_a_block() -> None:
+    smollm2 = shape(30, 9, 3, head_dim=64)
+    assert kv_bytes_per_token(smollm2, FP16) == 23_040
+    assert kv_bytes_per_token(smollm2, FP8) == 11_520
+    assert kv_bytes_per_token(smollm2, Int8(scheme="int8")) == 11_520 * (1 + 4 / 64)
+
+
+def test_a_latent_cache_holds_one_latent_and_one_rotary_part_per_layer() -> None:
+    config = {
+        "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "hidden_size": 7168,
+        "kv_lora_rank": 512, "qk_rope_head_dim": 64, "max_position_embeddings": 163_840,
+    }  # fmt: skip
+    assert kv_bytes_per_token(ModelShape.from_hf_config(config), FP16) == 61 * (512 + 64) * 2
+
+
+def test_a_config_without_key_value_heads_means_one_per_attention_head() -> None:
+    config = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "hidden_size": 64,
+        "max_position_embeddings": 128,
+    }
+    model = ModelShape.from_hf_config({"text_config": config})
+    assert (model.kv_heads, model.head_dim) == (4, 16)
+
+
+def test_a_config_that_is_no_decoder_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="num_attention_heads"):
+        ModelShape.from_hf_config({"num_hidden_layers": 2})

@@ -1,0 +1,114 @@
+"""Markdown, JUnit and JSON."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from gatekeeper.domain.verdict import Outcome, Verdict
+from gatekeeper.reporting import RENDERERS
+from gatekeeper.reporting.view import UnknownFormat
+from tests.unit.reporting.samples import document, finding
+
+CLOSED = [verdict for verdict in Verdict if verdict is not Verdict.PASS]
+
+
+def suite(run: dict[str, Any]) -> ET.Element:
+    found = ET.fromstring(RENDERERS["junit"](run)).find("testsuite")
+    assert found is not None
+    return found
+
+
+def test_json_is_the_document_itself() -> None:
+    run = document(unknown_to_this_version={"ü": 1})
+    rendered = RENDERERS["json"](run)
+    assert json.loads(rendered) == run
+    assert "ü" in rendered
+
+
+def test_junit_has_one_case_per_finding() -> None:
+    found = suite(document(Verdict.PASS))
+    names = [case.get("name") for case in found.findall("testcase")]
+    assert names == ["decode_kl (cold)", "accuracy (cold)", "throughput_ratio (cold)"]
+    assert (found.get("tests"), found.get("failures"), found.get("errors"), found.get("skipped")) == (
+        "3",
+        "0",
+        "0",
+        "1",
+    )
+
+
+def test_junit_is_red_for_a_regression() -> None:
+    found = suite(document(Verdict.FAIL))
+    failure = found.find("testcase[@name='decode_kl (cold)']/failure")
+    assert failure is not None
+    assert "0.0271 [0.0243, 0.0312]; limit <= 0.05" in (failure.text or "")
+
+
+@pytest.mark.parametrize("verdict", CLOSED)
+def test_junit_is_red_whenever_the_gate_is_closed(verdict: Verdict) -> None:
+    found = suite(document(verdict))
+    assert int(found.get("failures", 0)) + int(found.get("errors", 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tag"),
+    [
+        (Outcome.REGRESSED, "failure"),
+        (Outcome.INCONCLUSIVE, "error"),
+        (Outcome.MISSING, "error"),
+        (Outcome.NOT_EXERCISED, "error"),
+        (Outcome.ERRORED, "error"),
+        (Outcome.WAIVED, "skipped"),
+    ],
+)
+def test_junit_tells_outcomes_apart(outcome: Outcome, tag: str) -> None:
+    run = document(Verdict.FAIL, findings=[finding("decode_kl", outcome).model_dump(mode="json")])
+    assert suite(run).find(f"testcase/{tag}[@type='{outcome}']") is not None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSED, Outcome.MISSING])
+def test_junit_skips_what_only_warns(outcome: Outcome) -> None:
+    run = document(Verdict.PASS, findings=[finding("throughput_ratio", outcome).model_dump(mode="json")])
+    assert suite(run).find("testcase/skipped") is not None
+
+
+def test_junit_survives_what_xml_cannot_hold() -> None:
+    run = document(Verdict.ERROR, sentence="ERROR: \x1b[31m\x00]]> <died> & \ud800")
+    message = suite(run).find("testcase/error")
+    assert message is not None
+    assert message.get("message") == "ERROR: ?[31m?]]> <died> & ?"
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_markdown_begins_with_verdict_and_name(verdict: Verdict) -> None:
+    assert RENDERERS["markdown"](document(verdict)).startswith(f"### {verdict}: fp8\\_e4m3\n")
+
+
+def test_markdown_cannot_be_broken_out_of() -> None:
+    evil = "a | b\n<script>alert(1)</script> [x](http://e) `c` @everyone"
+    run = document(
+        Verdict.FAIL,
+        sentence=evil,
+        findings=[finding("decode_kl", Outcome.ERRORED, detail=evil).model_dump()],
+    )
+    row = next(line for line in RENDERERS["markdown"](run).splitlines() if "Errored" in line)
+    assert row.replace("\\|", "").count("|") == 8
+    assert "<script" not in row.replace("\\<", "")
+    assert "@everyone" not in row
+    assert "\\[x\\](http" in row
+
+
+def test_markdown_links_to_the_run_and_counts_what_differs() -> None:
+    rendered = RENDERERS["markdown"](document(Verdict.INVALID, url="http://gate/runs/r-1"))
+    assert "[r-1](http://gate/runs/r-1)" in rendered
+    assert "(1 differ)" in rendered
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown", "junit"])
+def test_an_answer_of_another_version_is_said_to_be_one(format_name: str) -> None:
+    with pytest.raises(UnknownFormat, match=r"findings\.0.*json"):
+        RENDERERS[format_name](document(findings=[{"outcome": "Splendid"}]))

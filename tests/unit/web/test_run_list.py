@@ -1,0 +1,78 @@
+"""The rows of the run list."""
+
+from __future__ import annotations
+
+from gatekeeper.domain.run import RunState
+from gatekeeper.domain.verdict import Outcome
+from gatekeeper.services.views import Progress, RunSummary
+from gatekeeper.web.headlines import Headline, Headlines
+from gatekeeper.web.run_list import RunLine, candidate_label, progress_view, ref_label, run_lines
+from tests.unit.web import samples
+
+
+def line(run: RunSummary, headlines: Headlines | None = None) -> RunLine:
+    return run_lines([run], headlines or {}, now=samples.NOW)[0]
+
+
+def headline(estimate: float, finding: Outcome | None = None, severity: str | None = None) -> Headline:
+    return Headline(
+        estimate=estimate, lower=estimate - 0.01, upper=estimate + 0.01, finding=finding, severity=severity
+    )
+
+
+def test_a_finished_run_shows_its_figures_with_what_the_rules_say() -> None:
+    run = samples.detail(*samples.failing())
+    found = {
+        (run.run_id, "decode_kl"): headline(0.1, Outcome.REGRESSED, "block"),
+        (run.run_id, "throughput_ratio"): headline(0.8, Outcome.REGRESSED, "warn"),
+    }
+    shown = line(run, found)
+    assert (shown.badge.word, shown.name, shown.candidate) == ("FAIL", "chat-fp8-e5m2", "fp8_e5m2")
+    assert (shown.decode_kl.text, shown.decode_kl.detail) == ("0.1000", "0.0900 to 0.1100")
+    assert shown.decode_kl.badge is not None
+    assert shown.decode_kl.badge.tone == "fail"
+    assert shown.throughput.badge is not None
+    assert shown.throughput.badge.tone == "unsure"
+    assert (shown.capacity.text, shown.capacity.is_measured) == ("not measured", False)
+    assert (shown.author, shown.ref, shown.submitted.ago) == ("ci", "serving-config@3f2a91c0", "12 min ago")
+
+
+def test_a_run_without_verdict_shows_its_state_and_progress() -> None:
+    progress = Progress(stage="fidelity", arm="candidate", done=4, total=16)
+    shown = line(samples.unfinished(RunState.RUNNING, progress=progress))
+    assert shown.badge.word == "RUNNING"
+    assert shown.decode_kl.text == "not yet"
+    assert shown.progress is not None
+    assert (shown.progress.text, shown.progress.done, shown.progress.total) == (
+        "candidate: fidelity 4/16",
+        4,
+        16,
+    )
+
+
+def test_progress_is_told_in_words_where_nothing_can_be_counted() -> None:
+    launch = Progress(stage="launch", arm="baseline", done=0, total=1)
+    told = {
+        "queued": progress_view(RunState.QUEUED, None, cancelling=False),
+        "claimed": progress_view(RunState.RUNNING, None, cancelling=False),
+        "launching": progress_view(RunState.RUNNING, launch, cancelling=False),
+        "cancelling": progress_view(RunState.RUNNING, launch, cancelling=True),
+    }
+    assert {name: (view.text, view.total) for name, view in told.items() if view} == {
+        "queued": ("waiting for a worker", None),
+        "claimed": ("starting", 0),
+        "launching": ("baseline: launch", 0),
+        "cancelling": ("cancelling", 0),
+    }
+    assert progress_view(RunState.FINISHED, launch, cancelling=False) is None
+
+
+def test_labels_leave_out_what_is_not_there() -> None:
+    assert candidate_label("fp8_e4m3", "sliding_window") == "fp8_e4m3 + sliding_window"
+    assert candidate_label("none", "none") == "16-bit full cache"
+    assert [ref_label(*pair) for pair in (("r", "c"), ("r", None), (None, "c"), (None, None))] == [
+        "r@c",
+        "r",
+        "c",
+        "",
+    ]

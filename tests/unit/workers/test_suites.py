@@ -1,0 +1,99 @@
+"""What the probes make of what lm-eval, vLLM's benchmark and the completions API return."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.domain.suite import AccuracyProbe, PerformanceProbe
+from workers.engines.errors import ProbeFailed
+from workers.suites import accuracy, fidelity, performance
+from workers.suites.fidelity import Document
+
+SAMPLE = {
+    "doc_id": 0, "doc": {"id": "recall-01", "choices": ["a", "b"], "answer": 1}, "target": "1",
+    "filtered_resps": [["-8.44", "False"], ["-0.07", "True"]], "doc_hash": "6376c26b6fbf7cfb43feb0ac9ad4d545",
+    "acc": 1.0,
+}  # fmt: skip
+
+
+def test_a_sample_gives_its_outcome_and_the_probability_of_the_right_choice() -> None:
+    correct, probability = accuracy.measurements_of("gk_recall", SAMPLE)
+    assert (correct.item_id, correct.cluster, correct.value) == ("gk_recall/recall-01", "gk_recall", 1.0)
+    assert probability.value == pytest.approx(0.99977, abs=1e-4)
+
+
+def test_a_sample_without_an_id_is_known_by_its_hash_and_a_generated_answer_has_no_choice() -> None:
+    sample = {"doc": {"q": "x"}, "doc_hash": "6376c26b6fbf7cfb43feb", "exact_match": 0.0, "target": "four",
+              "filtered_resps": ["five"]}  # fmt: skip
+    (only,) = accuracy.measurements_of("gsm", sample)
+    assert (only.item_id, only.value) == ("gsm/6376c26b6fbf7cfb", 0.0)
+
+
+def test_samples_are_read_from_wherever_lm_eval_put_them(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "samples_gk_recall_2026-11-30T12-03-13.jsonl").write_text(
+        json.dumps(SAMPLE) + "\n", encoding="utf-8"
+    )
+    assert {row.item_id for row in accuracy.read_samples(tmp_path)} == {"gk_recall/recall-01"}
+
+
+def test_a_subset_of_bundled_tasks_depends_on_the_seed_alone() -> None:
+    def flags(seed: int) -> list[str]:
+        probe = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_recall"), items_per_task=5, seed=seed)
+        return accuracy.subset(probe)
+
+    assert flags(1) == flags(1) != flags(2)
+    chosen = json.loads(flags(1)[1])
+    assert {task: len(items) for task, items in chosen.items()} == {"gk_facts": 5, "gk_recall": 5}
+
+
+def test_a_foreign_task_is_limited_to_its_first_items() -> None:
+    probe = AccuracyProbe(probe="accuracy", tasks=("gsm8k",), items_per_task=7)
+    assert accuracy.subset(probe) == ["--limit", "7"]
+
+
+PROBE = PerformanceProbe(probe="performance", prompts=4, input_tokens=8, output_tokens=8, rounds=2)
+RESULT = {
+    "completed": 4, "total_output_tokens": 32, "output_throughput": 101.5, "p50_ttft_ms": 20.0, "p99_ttft_ms": 40.0,
+    "p50_itl_ms": 9.0, "p99_itl_ms": 12.0,
+}  # fmt: skip
+
+
+def test_a_round_gives_its_figures_by_round() -> None:
+    rows = {row.metric: row.value for row in performance.measurements_of(RESULT, 1, PROBE)}
+    assert rows["output_throughput_tok_s"] == 101.5
+    assert rows["failed_requests"] == 0
+
+
+@pytest.mark.parametrize(("change", "reason"), [({"completed": 3}, "1 of 4 requests failed"),
+                                                ({"total_output_tokens": 0}, "no tokens came back")])  # fmt: skip
+def test_a_round_with_failures_or_without_tokens_measured_nothing(
+    change: dict[str, int], reason: str
+) -> None:
+    rows = performance.measurements_of(RESULT | change, 1, PROBE)
+    figures = [row for row in rows if row.metric in performance.FIGURES]
+    assert {(row.value, row.reason) for row in figures} == {(None, reason)}
+
+
+DOCUMENT = Document(item_id="d", prompt=(1, 2), reference=(7, 8))
+
+
+def logprobs(tokens: list[str]) -> dict[str, object]:
+    return {
+        "tokens": tokens,
+        "token_logprobs": [-5.0, -0.1],
+        "top_logprobs": [{"token_id:3": -0.5, "token_id:7": -5.0, "token_id:4": -1.0}, {"token_id:8": -0.1}],
+    }
+
+
+def test_a_trace_keeps_the_best_tokens_and_drops_the_forced_one_where_it_is_not_among_them() -> None:
+    trace = fidelity.trace_of(logprobs(["token_id:7", "token_id:8"]), DOCUMENT, mode="cold", top_k=2)
+    assert trace.top_ids == [[3, 4], [8]]
+    assert trace.token_logprobs == [-5.0, -0.1]
+
+
+def test_other_tokens_than_the_forced_ones_are_no_measurement() -> None:
+    with pytest.raises(ProbeFailed, match="did not force"):
+        fidelity.trace_of(logprobs(["token_id:7", "token_id:9"]), DOCUMENT, mode="cold", top_k=2)

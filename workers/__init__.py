@@ -1,0 +1,1 @@
+"""Celery workers that launch engines and measure them."""

@@ -1,0 +1,28 @@
+"""The Celery application of the workers: `celery -A workers.app worker -Q device.cpu --pool=prefork -c 1`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from uuid import UUID
+
+from gatekeeper.queue import TASK, make_celery
+from gatekeeper.settings import Settings
+from gatekeeper.storage.database import Sessions, make_engine, make_sessions
+from workers.tasks import work_on
+
+settings = Settings()
+app = make_celery(settings)
+
+
+@lru_cache(maxsize=1)
+def sessions() -> Sessions:
+    """The connection pool of this worker process: made after the fork, since connections cannot be shared."""
+    if settings.database_url is None:
+        raise SystemExit("DATABASE_URL is needed: workers do not start a database of their own")
+    return make_sessions(make_engine(settings.database_url))
+
+
+@app.task(name=TASK)  # type: ignore[untyped-decorator]  # celery has no types
+def execute(run_id: str) -> None:
+    """Work on a run."""
+    work_on(UUID(run_id), sessions(), settings)

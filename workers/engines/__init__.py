@@ -1,0 +1,18 @@
+"""Engines: subprocesses that serve the OpenAI-compatible API with one KV configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gatekeeper.domain.change import EngineName
+from gatekeeper.domain.plan import ArmPlan
+from workers.engines.base import Engine
+from workers.engines.vllm import Vllm
+
+ENGINES: Final[Mapping[EngineName, Engine]] = {"vllm": Vllm()}
+
+
+def choose(plan: ArmPlan) -> Engine:
+    """The engine that a plan names."""
+    return ENGINES[plan.engine]

@@ -1,0 +1,83 @@
+"""Runs one command and leaves nothing of it behind, whatever becomes of the process that asked for it.
+
+`python -m workers.engines.supervisor COMMAND …` starts the command in a session of its own, and ends every process of
+it when the command ends, when told to (SIGTERM), or when standard input closes: the kernel closes that pipe also when
+the parent is killed. Only the standard library, so that it starts in an instant and holds no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+MARKER = "GATEKEEPER_LAUNCH"
+"""Environment variable that a supervisor and all it starts inherit: `<run id>:<launch>`."""
+
+TERM_SECONDS = 8.0
+
+
+def marked_processes(prefix: str) -> list[int]:
+    """The living processes whose marker begins with `prefix`, this one excepted."""
+    wanted = f"{MARKER}={prefix}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is somebody else's
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            if any(variable.startswith(wanted) for variable in variables) and not _is_zombie(entry):
+                found.append(int(entry.name))
+    return found
+
+
+def end_marked(prefix: str, *, patience: float = TERM_SECONDS) -> list[int]:
+    """Ask every marked process to end, then make it; return those still there (there should be none)."""
+    start = time.monotonic()
+    while remaining := marked_processes(prefix):
+        waited = time.monotonic() - start
+        if waited > 2 * patience:
+            return remaining
+        for pid in remaining:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if waited < patience else signal.SIGKILL)
+        time.sleep(0.2)
+    return []
+
+
+def _is_zombie(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def supervise(command: Sequence[str]) -> int:
+    """Run `command` to its end, or until told to stop. Returns its exit status, negative for a signal."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    while child.poll() is None and not told:
+        readable, _, _ = select.select([sys.stdin], [], [], 0.25)
+        if readable and not os.read(sys.stdin.fileno(), 1):
+            break
+    _end(child)
+    return child.returncode
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child's process group, then whatever of it left the group."""
+    for kind, patience in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(patience)
+    end_marked(os.environ[MARKER], patience=1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(supervise(sys.argv[1:]) & 0xFF)

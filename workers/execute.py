@@ -1,0 +1,166 @@
+"""One run from plan to stored measurements: engines x suites. Knows nothing of Celery or the database."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gatekeeper.domain.effective import compare, mismatches
+from gatekeeper.domain.measurement import EffectiveConfig, Role
+from gatekeeper.domain.plan import ArmPlan, Plan
+from gatekeeper.domain.run import ArmFailure
+from gatekeeper.domain.verdict import EngineInfo
+from workers.engines import choose
+from workers.engines.base import Server, launch
+from workers.engines.errors import EngineFailure, ProbeFailed
+from workers.engines.process import read_log
+from workers.suites import data_files, run_probe
+from workers.suites.base import Bench, Sink
+
+
+class ArmRecorder(Sink, Protocol):
+    """Where one arm's results go."""
+
+    def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
+        """The engine is ready."""
+        ...
+
+    def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
+        """The arm is over."""
+        ...
+
+    def artifact(self, name: str, text: str, *, truncated: bool) -> None:
+        """Keep a log."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where a run's results go. Every method raises LeaseLost once the run belongs to another worker."""
+
+    def reuse_baseline(self, fingerprint: str) -> bool:
+        """Take over the stored baseline and control of that fingerprint, if there are any."""
+        ...
+
+    def keep_baseline(self, fingerprint: str) -> None:
+        """Store this run's baseline and control for later runs."""
+        ...
+
+    def open_arm(
+        self, role: Role, plan: ArmPlan, argv: Sequence[str], fingerprint: str | None
+    ) -> ArmRecorder:
+        """Begin an arm."""
+        ...
+
+    def progress(self, stage: str, role: Role, done: int, total: int) -> None:
+        """Say how far the run is."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """The deadlines and places that an execution works within."""
+
+    start_seconds: float
+    stall_seconds: float
+    tasks_dir: Path | None
+    gpu: str | None
+    check: Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A claimed run. `dead_roles`: arms whose engine already died or stalled in an earlier attempt."""
+
+    run_id: str
+    plan: Plan
+    dead_roles: frozenset[Role]
+
+
+def execute(job: Job, recorder: Recorder, bounds: Bounds) -> None:
+    """Measure the arms of a run, the baseline only where no stored one fits.
+
+    A failing engine is recorded, never raised. Raises RunCancelled or LeaseLost as soon as `bounds.check` does.
+    """
+    plan = job.plan
+    info = choose(plan.baseline).info(plan.baseline)
+    fingerprint = plan.baseline.fingerprint(
+        suite=plan.suite,
+        engine_build=info.version,
+        hardware=info.hardware,
+        data=data_fingerprint(bounds.tasks_dir),
+    )
+    if not recorder.reuse_baseline(fingerprint):
+        if not _measure(job, "baseline", recorder, bounds, fingerprint):
+            return
+        if _measure(job, "control", recorder, bounds, fingerprint):
+            recorder.keep_baseline(fingerprint)
+    _measure(job, "candidate", recorder, bounds, None)
+
+
+def data_fingerprint(tasks_dir: Path | None) -> str:
+    """The SHA-256 of every text and task that suites can draw on."""
+    digest = hashlib.sha256()
+    for name, content in data_files(tasks_dir):
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _measure(job: Job, role: Role, recorder: Recorder, bounds: Bounds, fingerprint: str | None) -> bool:
+    """Launch one arm and run its suite; say whether it got to the end."""
+    plan = job.plan.candidate if role == "candidate" else job.plan.baseline
+    engine = choose(plan)
+    arm = recorder.open_arm(role, plan, engine.argv(plan, port=0), fingerprint)
+    recorder.progress("launch", role, 0, 1)
+    with _workdir(arm) as workdir:
+        try:
+            with launch(
+                engine, plan, run_id=job.run_id, log=workdir / "engine.log", gpu=bounds.gpu,
+                start_seconds=bounds.start_seconds, stall_seconds=bounds.stall_seconds, check=bounds.check,
+            ) as server:  # fmt: skip
+                arm.started(engine.info(plan), server.effective)
+                applied = not mismatches(compare(plan, server.effective))
+                if applied:
+                    _run_suite(job, role, server, arm, recorder, bounds, workdir)
+        except (EngineFailure, ProbeFailed) as error:
+            arm.finished(complete=False, failure=_failure(error, role, job.dead_roles))
+            return False
+    arm.finished(complete=applied, failure=None)
+    return applied
+
+
+def _run_suite(
+    job: Job, role: Role, server: Server, arm: ArmRecorder, recorder: Recorder, bounds: Bounds, workdir: Path
+) -> None:
+    for probe in job.plan.suite.probes:
+        stage = probe.probe
+        recorder.progress(stage, role, 0, 1)
+        bench = Bench(
+            server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
+            modes=server.plan.modes, tasks_dir=bounds.tasks_dir,
+            advance=lambda done, total, stage=stage: recorder.progress(stage, role, done, total),  # type: ignore[misc]
+        )  # fmt: skip
+        run_probe(probe, bench)
+
+
+def _failure(error: EngineFailure | ProbeFailed, role: Role, dead_roles: frozenset[Role]) -> ArmFailure:
+    kind = error.kind if isinstance(error, EngineFailure) else "infrastructure"
+    return ArmFailure(role=role, kind=kind, cause=error.detail, repeated=role in dead_roles)
+
+
+@contextmanager
+def _workdir(arm: ArmRecorder) -> Iterator[Path]:
+    """A directory for the arm's files; its logs are kept as artifacts, whatever happened."""
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as name:
+        workdir = Path(name)
+        try:
+            yield workdir
+        finally:
+            for log in sorted(workdir.glob("*.log")):
+                text, truncated = read_log(log)
+                arm.artifact(log.name, text, truncated=truncated)

@@ -1,0 +1,116 @@
+"""Binds an execution to the database: one claim, one owner, every write fenced by the lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
+from gatekeeper.domain.plan import ArmPlan
+from gatekeeper.domain.run import ArmFailure
+from gatekeeper.domain.verdict import EngineInfo
+from gatekeeper.services import baselines, record
+from gatekeeper.services.claim import Claim
+from gatekeeper.storage.database import Sessions
+
+PROGRESS_SECONDS = 1.0
+"""Progress is written at most this often, except where the stage changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredArm:
+    """One arm's place in the database."""
+
+    sessions: Sessions
+    claim: Claim
+    owner: str
+    role: Role
+    arm_id: int
+
+    def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
+        """The engine is ready."""
+        record.set_engine(self.sessions, self.arm_id, owner=self.owner, engine=info, effective=effective)
+
+    def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
+        """The arm is over."""
+        record.finish_arm(self.sessions, self.arm_id, owner=self.owner, complete=complete, failure=failure)
+
+    def measurements(self, rows: Sequence[Measurement]) -> None:
+        """Store measurements."""
+        record.add_measurements(self.sessions, self.arm_id, owner=self.owner, measurements=rows)
+
+    def traces(self, rows: Sequence[TokenTrace]) -> None:
+        """Store traces."""
+        record.add_traces(self.sessions, self.arm_id, owner=self.owner, traces=rows)
+
+    def exercises(self, rows: Sequence[Exercise]) -> None:
+        """Store the proofs that a mode happened."""
+        record.add_exercises(self.sessions, self.arm_id, owner=self.owner, exercises=rows)
+
+    def artifact(self, name: str, text: str, *, truncated: bool) -> None:
+        """Keep a log."""
+        record.add_artifact(
+            self.sessions, self.claim.run_id, owner=self.owner, role=self.role, name=name, content=text,
+            truncated=truncated,
+        )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class StoredRun:
+    """One claimed run's place in the database."""
+
+    sessions: Sessions
+    claim: Claim
+    owner: str
+    baseline_max_age: timedelta
+    _arms: dict[Role, int] = field(default_factory=dict)
+    _last: tuple[str, Role] | None = None
+    _written: float = 0.0
+
+    def reuse_baseline(self, fingerprint: str) -> bool:
+        """Take over the stored baseline and control of that fingerprint, if there are any."""
+        found = baselines.find(self.sessions, fingerprint, max_age=self.baseline_max_age)
+        if found is None:
+            return False
+        baseline_arm, control_arm = found
+        record.use_baseline(
+            self.sessions,
+            self.claim.run_id,
+            owner=self.owner,
+            baseline_arm_id=baseline_arm,
+            control_arm_id=control_arm,
+        )
+        return True
+
+    def keep_baseline(self, fingerprint: str) -> None:
+        """Store this run's baseline and control for later runs."""
+        baselines.keep(
+            self.sessions, self.claim.run_id, owner=self.owner, fingerprint=fingerprint,
+            baseline_arm_id=self._arms["baseline"], control_arm_id=self._arms["control"],
+        )  # fmt: skip
+
+    def open_arm(self, role: Role, plan: ArmPlan, argv: Sequence[str], fingerprint: str | None) -> StoredArm:
+        """Begin an arm."""
+        arm_id = record.open_arm(
+            self.sessions,
+            self.claim.run_id,
+            owner=self.owner,
+            role=role,
+            plan=plan,
+            argv=argv,
+            fingerprint=fingerprint,
+        )
+        self._arms[role] = arm_id
+        return StoredArm(sessions=self.sessions, claim=self.claim, owner=self.owner, role=role, arm_id=arm_id)
+
+    def progress(self, stage: str, role: Role, done: int, total: int) -> None:
+        """Say how far the run is, at most once a second within a stage."""
+        now = time.monotonic()
+        if self._last == (stage, role) and done < total and now - self._written < PROGRESS_SECONDS:
+            return
+        self._last, self._written = (stage, role), now
+        record.progress(
+            self.sessions, self.claim.run_id, owner=self.owner, stage=stage, arm=role, done=done, total=total
+        )

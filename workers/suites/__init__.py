@@ -1,0 +1,47 @@
+"""Suites: plain HTTP clients of an engine. A probe yields measurements keyed by item id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import assert_never
+
+from gatekeeper.domain.suite import AccuracyProbe, CapacityProbe, FidelityProbe, PerformanceProbe, Probe
+from workers.suites import accuracy, fidelity, performance
+from workers.suites.base import Bench
+
+
+def run_probe(probe: Probe, bench: Bench) -> None:
+    """Run one probe against a ready engine, storing what it measures as it comes."""
+    match probe:
+        case AccuracyProbe():
+            accuracy.run(probe, bench)
+        case FidelityProbe():
+            fidelity.run(probe, bench)
+        case PerformanceProbe():
+            performance.run(probe, bench)
+        case CapacityProbe():
+            bench.advance(
+                1, 1
+            )  # the pool's size is part of the effective configuration, which is already stored
+        case _:
+            assert_never(probe)
+
+
+def data_files(tasks_dir: Path | None) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every text and task file that probes can draw on, in a fixed order."""
+    here = files("workers.suites")
+    yield from _walk(here / "texts", "texts")
+    yield from _walk(here / "tasks", "tasks")
+    if tasks_dir is not None:
+        yield from _walk(tasks_dir, "operator")
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _walk(entry, f"{prefix}/{entry.name}")
+        elif entry.is_file() and not entry.name.endswith(".pyc"):
+            yield f"{prefix}/{entry.name}", entry.read_bytes()

@@ -1,0 +1,56 @@
+"""What every probe shares: where it writes, how it reports progress, and how it proves a mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from gatekeeper.domain.measurement import Exercise, Measurement, Mode, TokenTrace
+from workers.engines.base import Server
+
+PREFIX_HITS = "vllm:prefix_cache_hits_total"
+
+
+class Sink(Protocol):
+    """Where measurements go as they come."""
+
+    def measurements(self, rows: Sequence[Measurement]) -> None:
+        """Store measurements of the arm under way."""
+        ...
+
+    def traces(self, rows: Sequence[TokenTrace]) -> None:
+        """Store traces of the arm under way."""
+        ...
+
+    def exercises(self, rows: Sequence[Exercise]) -> None:
+        """Store the proofs that a mode happened."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What a probe works with. `advance(done, total)` reports items; `workdir` is private to the arm."""
+
+    server: Server
+    sink: Sink
+    run_id: str
+    workdir: Path
+    concurrency: int
+    modes: tuple[Mode, ...]
+    tasks_dir: Path | None
+    advance: Callable[[int, int], None]
+
+
+@contextmanager
+def exercised(
+    bench: Bench, *, suite: str, mode: Mode, expected: Literal["moved", "still"], counter: str = PREFIX_HITS
+) -> Iterator[None]:
+    """Watch an engine counter around a block and store whether it did what the mode says."""
+    before = bench.server.metrics().get(counter, 0.0)
+    yield
+    moved = bench.server.metrics().get(counter, 0.0) - before
+    exercise = Exercise(suite=suite, mode=mode, counter=counter, moved=moved, expected=expected)
+    bench.sink.exercises([exercise])

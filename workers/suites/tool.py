@@ -1,0 +1,60 @@
+"""Measuring tools that run as programs of their own: watched for progress, cancellation and the engine's death."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from workers.engines.errors import EngineStalled, ProbeFailed
+from workers.engines.process import read_log, start
+from workers.suites.base import Bench
+
+WORK_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+POLL_SECONDS = 0.5
+
+
+def run_tool(
+    bench: Bench,
+    command: Sequence[str],
+    *,
+    name: str,
+    environment: Mapping[str, str],
+    poll: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a tool to its end. `poll` is called now and then, to report progress.
+
+    Raises ProbeFailed with the end of its output if it fails, EngineDied or EngineStalled if the engine does, and
+    whatever the server's `check` raises.
+    """
+    log = bench.workdir / f"{name}.log"
+    process = start(command, run_id=bench.run_id, log=log, environment=environment)
+    try:
+        _watch(bench, process.wait, poll)
+    finally:
+        process.stop()
+    if not bench.server.process.alive:
+        raise bench.server.died()
+    if process.exit_status != 0:
+        raise ProbeFailed(f"{name} ended with status {process.exit_status}: {_last_words(log)}")
+
+
+def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], None]) -> None:
+    """Return when the tool has ended or the engine has died; raise when nothing moves any more."""
+    server, last_work, last_moved = bench.server, -1.0, time.monotonic()
+    while not wait(POLL_SECONDS):
+        server.check()
+        if not server.process.alive:
+            return
+        counters = server.metrics()
+        work = sum(counters.get(counter, 0.0) for counter in WORK_COUNTERS)
+        if work != last_work:
+            last_work, last_moved = work, time.monotonic()
+        elif time.monotonic() - last_moved > server.stall_seconds:
+            raise EngineStalled(f"no token in or out for {server.stall_seconds:.0f} s")
+        poll()
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in read_log(log, 20_000)[0].splitlines() if line.strip()]
+    return " | ".join(lines[-3:])[-600:] or "it said nothing"
