@@ -18,6 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: run test check lint clean env
 .DEFAULT_GOAL := run
+.NOTPARALLEL:
 
 run:
 	@$(BOOTSTRAP) env model

@@ -139,7 +139,6 @@ def _run_suite(
 ) -> None:
     for probe in job.plan.suite.probes:
         stage = probe.probe
-        recorder.progress(stage, role, 0, 1)
         bench = Bench(
             server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
             modes=server.plan.modes, tasks_dir=bounds.tasks_dir,

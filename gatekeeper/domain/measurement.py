@@ -89,10 +89,15 @@ class Exercise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectiveConfig:
-    """What the engine says it runs with, read back from the engine itself. None: it did not say."""
+    """What the engine says it runs with, read back from the engine itself. None: it did not say.
+
+    `kv_cache_tokens`: how many tokens of full-length sequences fit, the last block of each partly empty;
+    `kv_cache_slots`: token places in all blocks; `kv_cache_bytes`: the memory of the whole pool.
+    """
 
     cache_dtype: str | None = None
     kv_cache_tokens: int | None = None
+    kv_cache_slots: int | None = None
     kv_cache_bytes: int | None = None
     block_size: int | None = None
     prefix_caching: bool | None = None
@@ -103,6 +108,6 @@ class EffectiveConfig:
     @property
     def kv_bytes_per_token(self) -> float | None:
         """Bytes per token that the pool really spends, or None where the engine does not report both figures."""
-        if not self.kv_cache_tokens or self.kv_cache_bytes is None:
+        if not self.kv_cache_slots or self.kv_cache_bytes is None:
             return None
-        return self.kv_cache_bytes / self.kv_cache_tokens
+        return self.kv_cache_bytes / self.kv_cache_slots

@@ -109,35 +109,11 @@ def make_plan(
 ) -> Plan:
     """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
-    problems = [
-        problem
-        for arm, config in configs.items()
-        for problem in unsupported(config, arm=arm, device=device)
-        + _argument_problems(config, arm, allowed_arguments)
-    ]
-    if configs["baseline"].quantization.scheme != "none" or configs["baseline"].eviction.policy != "none":
-        problems.append(
-            FieldProblem(
-                field="baseline", problem="not a 16-bit full cache", allowed="scheme none, policy none"
-            )
-        )
-    needed = max(suite.max_context, change.deployment.max_context or 0) + CONTEXT_HEADROOM
-    limit = model.shape.max_context if model.shape else None
-    if limit and suite.max_context > limit:
-        problems.append(
-            FieldProblem(
-                field="suite", problem=f"needs {suite.max_context} tokens", allowed=f"at most {limit}"
-            )
-        )
-    if limit and (change.deployment.max_context or 0) > limit:
-        problems.append(
-            FieldProblem(
-                field="deployment.max_context", problem="beyond the model's", allowed=f"at most {limit}"
-            )
-        )
-    problems += [
-        problem for arm, config in configs.items() for problem in _scheduling_problems(config, arm, suite)
-    ]
+    problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
+    for arm, config in configs.items():
+        problems += unsupported(config, arm=arm, device=device)
+        problems += _argument_problems(config, arm, allowed_arguments)
+        problems += _scheduling_problems(config, arm, suite)
     if problems:
         raise InvalidInput(problems)
     arms = {
@@ -146,7 +122,7 @@ def make_plan(
             device=device,
             model=model,
             config=config,
-            max_model_len=config.scheduling.max_model_len or min(needed, limit or needed),
+            max_model_len=config.scheduling.max_model_len or _default_length(change, model, suite),
             max_num_seqs=config.scheduling.max_num_seqs or change.deployment.concurrency,
         )
         for arm, config in configs.items()
@@ -154,6 +130,34 @@ def make_plan(
     return Plan(
         change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"]
     )
+
+
+def _default_length(change: Change, model: Model, suite: Suite) -> int:
+    """What suite and deployment need, with headroom, up to what the model has."""
+    needed = max(suite.max_context, change.deployment.max_context or 0) + CONTEXT_HEADROOM
+    return min(needed, model.shape.max_context) if model.shape else needed
+
+
+def _baseline_problems(baseline: KVConfig) -> list[FieldProblem]:
+    if baseline.quantization.scheme == "none" and baseline.eviction.policy == "none":
+        return []
+    allowed = "scheme none, policy none"
+    return [FieldProblem(field="baseline", problem="not a 16-bit full cache", allowed=allowed)]
+
+
+def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldProblem]:
+    """What is longer than the model's context."""
+    if model.shape is None:
+        return []
+    limit = model.shape.max_context
+    lengths = {"suite": suite.max_context, "deployment.max_context": change.deployment.max_context or 0}
+    return [
+        FieldProblem(
+            field=field, problem=f"{length} tokens are beyond the model's context", allowed=f"at most {limit}"
+        )
+        for field, length in lengths.items()
+        if length > limit
+    ]
 
 
 def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> list[FieldProblem]:

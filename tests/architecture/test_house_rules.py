@@ -17,7 +17,7 @@ CODE = [
     path for top in ("gatekeeper", "workers", "migrations", "scripts") for path in (ROOT / top).rglob("*.py")
 ]
 MODULE_LINES = 330
-BODY_LINES = 40  # "about 30"; a migration is a list, however long
+BODY_LINES = 50  # as formatted; ruff allows 30 statements. A migration is a list, however long
 
 # In pieces, so that this file does not name them.
 NAMED_PLACES = [

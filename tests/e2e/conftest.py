@@ -32,7 +32,7 @@ class Site:
     runs: StoredRuns
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(session_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The service on a free loopback port, with one run of every kind."""
     settings = Settings(
@@ -52,9 +52,9 @@ def site(session_database_url: str, tmp_path_factory: pytest.TempPathFactory) ->
         thread.join(20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium."""
+    """A headless Chromium; ended with the module, since Playwright keeps an event loop running in this thread."""
     program = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if program is None:
         pytest.skip("no Chromium on this machine; Debian's package `chromium` has it")
@@ -64,7 +64,7 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots go."""
     return tmp_path_factory.mktemp("screenshots")

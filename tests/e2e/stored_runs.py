@@ -104,9 +104,7 @@ def finish(sessions: Sessions, run_id: UUID) -> None:
     judge(sessions, run_id, owner=OWNER)
 
 
-def finished_run(
-    sessions: Sessions, settings: Settings, measured: Measured, *, hours_ago: float = 1
-) -> UUID:
+def finished_run(sessions: Sessions, settings: Settings, measured: Measured, *, hours_ago: float = 1) -> UUID:
     """A judged run."""
     plan, arms = measured
     run_id = _claimed(sessions, settings, plan)

@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(
                 "# TYPE vllm:cache_config_info gauge\n"
                 f'vllm:cache_config_info{{cache_dtype="{self.options.dtype}",kv_cache_size_tokens="{tokens}",'
-                f'kv_cache_memory_bytes="{POOL_BYTES}",block_size="16",'
+                f'kv_cache_memory_bytes="{POOL_BYTES}",block_size="16",num_gpu_blocks="{tokens // 16}",'
                 f'enable_prefix_caching="{self.options.prefix_caching}",sliding_window="None"}} 1.0\n'
                 "# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total 0.0\n"
             )

@@ -89,11 +89,13 @@ class Vllm:
         labels = _cache_config(metrics_text)
         dtype = re.search(r"dtype=torch\.(\w+)", log)
         served = models.get("data") or [{}]
+        blocks, block_size = _integer(labels.get("num_gpu_blocks")), _integer(labels.get("block_size"))
         return EffectiveConfig(
             cache_dtype=labels.get("cache_dtype"),
             kv_cache_tokens=_integer(labels.get("kv_cache_size_tokens")),
+            kv_cache_slots=blocks * block_size if blocks and block_size else None,
             kv_cache_bytes=_integer(labels.get("kv_cache_memory_bytes")),
-            block_size=_integer(labels.get("block_size")),
+            block_size=block_size,
             prefix_caching={"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
             sliding_window=_integer(labels.get("sliding_window")),
             model_dtype=dtype.group(1) if dtype else None,

@@ -8,7 +8,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,15 +27,33 @@ CORRECTNESS_METRICS: Final = ("acc", "exact_match")
 def run(probe: AccuracyProbe, bench: Bench) -> None:
     """Run the tasks and store, per item, whether it was right and how probable the right choice was."""
     output = bench.workdir / "lm-eval"
-    bench.advance(0, 1)
+    items, requests = workload(probe)
+    answered = _requests_answered(bench)
+
+    def poll() -> None:
+        if requests:
+            share = (_requests_answered(bench) - answered) / requests
+            bench.advance(int(items * min(share, 1.0)), items)
+
+    poll()
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
-        run_tool(bench, command(probe, bench, output), name="lm-eval", environment=environment(probe, bench))
+        run_tool(
+            bench,
+            command(probe, bench, output),
+            name="lm-eval",
+            environment=environment(probe, bench),
+            poll=poll,
+        )
     rows = list(read_samples(output))
     if not rows:
         raise ProbeFailed(f"lm-eval logged no sample of {', '.join(probe.tasks)}")
     bench.sink.measurements(rows)
-    items = len({row.item_id for row in rows})
-    bench.advance(items, items)
+    measured = len({row.item_id for row in rows})
+    bench.advance(measured, measured)
+
+
+def _requests_answered(bench: Bench) -> float:
+    return bench.server.metrics().get("vllm:request_success_total", 0.0)
 
 
 def command(probe: AccuracyProbe, bench: Bench, output: Path) -> list[str]:
@@ -70,43 +88,68 @@ def task_folder(bench: Bench) -> Path:
     return merged
 
 
-def subset(probe: AccuracyProbe) -> list[str]:
-    """The flags that take a seeded subset of bundled tasks, or the first items where a task's size is unknown."""
-    if probe.items_per_task is None:
-        return []
-    sizes = {task: bundled_size(task) for task in probe.tasks}
+def chosen(probe: AccuracyProbe) -> dict[str, list[int]] | None:
+    """The indices of the items to take of each task: a seeded subset. None where a task's items are not bundled."""
+    sizes = {task: len(bundled_items(task)) for task in probe.tasks}
     if not all(sizes.values()):
-        return ["--limit", str(probe.items_per_task)]
-    chosen = {
-        task: sorted(
-            random.Random(f"{probe.seed}/{task}").sample(range(size), min(size, probe.items_per_task))
-        )
+        return None
+    wanted = probe.items_per_task
+    return {
+        task: sorted(random.Random(f"{probe.seed}/{task}").sample(range(size), min(size, wanted or size)))
         for task, size in sizes.items()
     }
-    return ["--samples", json.dumps(chosen)]
 
 
-def bundled_size(task: str) -> int:
-    """The number of items of a bundled task, 0 if it is none."""
+def subset(probe: AccuracyProbe) -> list[str]:
+    """lm-eval's flags for the chosen items, or for the first ones where a task's size is unknown."""
+    if probe.items_per_task is None:
+        return []
+    indices = chosen(probe)
+    if indices is None:
+        return ["--limit", str(probe.items_per_task)]
+    return ["--samples", json.dumps(indices)]
+
+
+def workload(probe: AccuracyProbe) -> tuple[int, int]:
+    """(items, requests) of a probe: one request per choice. (0, 0) where a task's items are not bundled."""
+    indices = chosen(probe)
+    if indices is None:
+        return 0, 0
+    requests = sum(
+        len(bundled_items(task)[index]["choices"]) for task, taken in indices.items() for index in taken
+    )
+    return sum(len(taken) for taken in indices.values()), requests
+
+
+@lru_cache
+def bundled_items(task: str) -> tuple[Mapping[str, Any], ...]:
+    """The items of a bundled task, none if it is not one."""
     path = BUNDLED_TASKS / f"{task}.jsonl"
-    return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if line) if path.is_file() else 0
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return tuple(json.loads(line) for line in lines if line)
 
 
 def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
     """Bundled tasks need no hub: lm-eval is kept off the network, its caches inside the arm's directory."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    if all(bundled_size(task) for task in probe.tasks):
+    if all(bundled_items(task) for task in probe.tasks):
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(bench.workdir / "hf")}
     return variables
 
 
 def read_samples(output: Path) -> Iterator[Measurement]:
-    """Measurements from every `samples_<task>_<time>.jsonl` below `output`."""
+    """Measurements from every `samples_<task>_<time>.jsonl` below `output`.
+
+    A task with several answer filters logs an item once per filter; the first one counts.
+    """
+    seen: set[tuple[str, str]] = set()
     for path in sorted(output.rglob("samples_*.jsonl")):
         task = path.stem.removeprefix("samples_").rpartition("_")[0]
         with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield from measurements_of(task, json.loads(line))
+            for row in (row for line in lines for row in measurements_of(task, json.loads(line))):
+                if (row.item_id, row.metric) not in seen:
+                    seen.add((row.item_id, row.metric))
+                    yield row
 
 
 def measurements_of(task: str, sample: Mapping[str, Any]) -> Iterator[Measurement]:

@@ -41,6 +41,7 @@ def run(probe: FidelityProbe, bench: Bench) -> None:
     """Score every document in every mode, storing traces as they come."""
     documents = load_documents(probe, bench.server)
     total, done = len(documents) * len(bench.modes), 0
+    bench.advance(0, total)
     for mode in bench.modes:
         with exercised(bench, suite=SUITE, mode=mode, expected="moved" if mode == "warm" else "still"):
             for trace in _scored(probe, bench, documents, mode):

@@ -90,6 +90,7 @@ def arm(role: Role, plan: ArmPlan, *, shift: float = 0.0, lost: int = 0, gained:
     effective = EffectiveConfig(
         cache_dtype=plan.config.quantization.scheme if quantized else "auto",
         kv_cache_tokens=1024 if quantized else 512,
+        kv_cache_slots=1024 if quantized else 512,
         kv_cache_bytes=1_048_576,
         prefix_caching=plan.config.reuse.prefix_caching,
         max_model_len=plan.max_model_len,

@@ -49,6 +49,17 @@ def test_a_subset_of_bundled_tasks_depends_on_the_seed_alone() -> None:
     assert {task: len(items) for task, items in chosen.items()} == {"gk_facts": 5, "gk_recall": 5}
 
 
+def test_the_work_of_bundled_tasks_is_known_beforehand() -> None:
+    probe = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_agreement"), items_per_task=5)
+    assert accuracy.workload(probe) == (10, 5 * 4 + 5 * 2)
+
+
+def test_an_item_logged_once_per_filter_counts_once(tmp_path: Path) -> None:
+    lines = [json.dumps(SAMPLE), json.dumps({**SAMPLE, "acc": 0.0})]
+    (tmp_path / "samples_t_2026.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert [row.value for row in accuracy.read_samples(tmp_path) if row.metric == "correct"] == [1.0]
+
+
 def test_a_foreign_task_is_limited_to_its_first_items() -> None:
     probe = AccuracyProbe(probe="accuracy", tasks=("gsm8k",), items_per_task=7)
     assert accuracy.subset(probe) == ["--limit", "7"]

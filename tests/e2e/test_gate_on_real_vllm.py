@@ -1,0 +1,247 @@
+"""The product as a user meets it: the embedded stack, real PostgreSQL, real Celery, real vLLM, a real model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from workers.engines.supervisor import MARKER
+from workers.models import bundled_model_dir, is_built
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+
+HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY_SUITE = """
+name: tiny
+description: Four documents, for what happens around measuring.
+probes:
+  - {probe: capacity}
+  - {probe: fidelity, documents: 4, context_tokens: 384, decode_tokens: 32}
+"""
+TINY_POLICY = """
+name: tiny
+rules:
+  - {metric: decode_kl, at_most: 0.05, reason: a change of bookkeeping must not change the distribution}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A running embedded stack."""
+
+    home: Path
+    environment: Mapping[str, str]
+    api: httpx.Client
+
+    def submit(self, name: str, candidate: Mapping[str, object]) -> str:
+        change = {
+            "name": name,
+            "model": "smollm2-135m",
+            "candidate": candidate,
+            "suite": "tiny",
+            "policy": "tiny",
+        }
+        response = self.api.post("/api/v1/runs", json=change)
+        assert response.status_code == 202, response.text
+        run_id: str = response.json()["run_id"]
+        return run_id
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        document: dict[str, Any] = self.api.get(f"/api/v1/runs/{run_id}").json()
+        return document
+
+    def wait(
+        self, run_id: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 400
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while not condition(document := self.run(run_id)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        if condition(document):
+            return document
+        pytest.fail(f"still {document['state']} at {document['progress']} after {seconds} s")
+
+    def finished(self, run_id: str) -> dict[str, Any]:
+        return self.wait(run_id, lambda document: document["state"] == "finished")
+
+
+def measuring(document: Mapping[str, Any]) -> bool:
+    """True while the candidate's probe is under way."""
+    progress = document["progress"] or {}
+    return bool(progress.get("arm") == "candidate" and progress.get("stage") == "fidelity")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    if not is_built(HOME):
+        pytest.skip(f"the bundled model is not under {HOME}; `make test` builds it")
+    home = tmp_path_factory.mktemp("stack")
+    for folder, text in (("suites", TINY_SUITE), ("policies", TINY_POLICY)):
+        (home / "catalog" / folder).mkdir(parents=True)
+        (home / "catalog" / folder / "tiny.yaml").write_text(text, encoding="utf-8")
+    (home / "models").mkdir()
+    (home / "models" / "smollm2-135m").symlink_to(bundled_model_dir(HOME))
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "BROKER_URL")
+    } | {
+        "GATEKEEPER_HOME": str(home),
+        "GATEKEEPER_CATALOG_DIR": str(home / "catalog"),
+        "GATEKEEPER_LEASE_SECONDS": "15",
+        "GATEKEEPER_SWEEP_SECONDS": "1",
+    }
+    log = (home / "up.log").open("wb")
+    command = [sys.executable, "-m", "gatekeeper.cli", "up"]
+    with (
+        log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as up,
+    ):
+        try:
+            url = _service_url(home, up)
+            with httpx.Client(base_url=url, timeout=60) as api:
+                yield Stack(home=home, environment=environment, api=api)
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.wait(90)
+    assert engines_of(home) == {}
+
+
+def _service_url(home: Path, up: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and up.poll() is None:
+        if (home / "service.json").exists():
+            url: str = json.loads((home / "service.json").read_text(encoding="utf-8"))["url"]
+            return url
+        time.sleep(0.2)
+    pytest.fail((home / "up.log").read_text(encoding="utf-8"))
+
+
+def engines_of(home: Path) -> dict[int, str]:
+    """Pid and command line of every process that a worker of this stack launched."""
+    wanted = f"GATEKEEPER_HOME={home}".encode()
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if command and wanted in variables and any(v.startswith(f"{MARKER}=".encode()) for v in variables):
+            found[int(entry.name)] = command
+    return found
+
+
+def workers_of(home: Path) -> list[int]:
+    """The processes of this stack's Celery worker."""
+    wanted = f"GATEKEEPER_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if (
+            wanted in variables
+            and b"celery" in command
+            and not any(v.startswith(f"{MARKER}=".encode()) for v in variables)
+        ):
+            found.append(int(entry.name))
+    return found
+
+
+def test_fp8_e5m2_fails_and_the_figures_are_those_of_this_engine(stack: Stack) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gatekeeper.cli",
+        "gate",
+        str(EXAMPLES / "fp8_e5m2.yaml"),
+        "--format",
+        "json",
+    ]
+    done = subprocess.run(
+        command, check=False, env=stack.environment, capture_output=True, text=True, timeout=1400
+    )
+    report = json.loads(done.stdout)
+    if report["verdict"] == "INVALID" and "fp8" in report["sentence"].lower():
+        pytest.skip(f"this processor stores no FP8 cache: {report['sentence']}")
+    assert done.returncode == 1, done.stdout[:2000] + done.stderr[-2000:]
+    assert {
+        "run_id",
+        "verdict",
+        "sentence",
+        "findings",
+        "deltas",
+        "noise",
+        "requested",
+        "effective",
+        "engine",
+    } <= set(report)
+    deltas = {delta["metric"]: delta for delta in report["deltas"] if delta["group"] == "all"}
+    assert deltas["kv_capacity_ratio"]["estimate"] == pytest.approx(2.0, rel=0.01)
+    assert 0.03 < deltas["decode_kl"]["lower"] < deltas["decode_kl"]["upper"] < 0.2
+    assert report["noise"]["decode_kl"] == 0.0
+    assert report["effective"]["candidate"]["cache_dtype"] == "fp8_e5m2"
+    assert "accuracy" in deltas
+    assert "throughput_ratio" in deltas
+
+
+def test_prefix_caching_passes_with_its_warm_cache_exercised(stack: Stack) -> None:
+    report = stack.finished(stack.submit("prefix caching", {"reuse": {"prefix_caching": True}}))
+    assert report["verdict"] == "PASS", report["sentence"]
+    assert {(finding["mode"], finding["outcome"]) for finding in report["findings"]} == {
+        ("cold", "Passed"),
+        ("warm", "Passed"),
+    }
+
+
+def test_a_setting_that_the_engine_refuses_is_invalid_with_its_own_words(stack: Stack) -> None:
+    report = stack.finished(stack.submit("odd blocks", {"scheduling": {"block_size": 5}}))
+    assert report["verdict"] == "INVALID"
+    assert "No common block size for 5" in report["sentence"]
+
+
+def test_an_engine_killed_while_measuring_is_an_error_that_a_retry_gets_past(stack: Stack) -> None:
+    run_id = stack.submit("killed engine", {"scheduling": {"block_size": 64}})
+    stack.wait(run_id, measuring)
+    for pid, command in engines_of(stack.home).items():
+        if "api_server" in command and "supervisor" not in command:
+            os.kill(pid, signal.SIGKILL)
+    report = stack.finished(run_id)
+    assert report["verdict"] == "ERROR", report["sentence"]
+    assert "retry" in report["sentence"]
+    assert engines_of(stack.home) == {}
+    assert stack.api.post(f"/api/v1/runs/{run_id}/retry").status_code == 202
+    assert stack.finished(run_id)["verdict"] == "PASS"
+
+
+def test_a_worker_killed_while_measuring_is_relieved_after_its_lease(stack: Stack) -> None:
+    run_id = stack.submit("killed worker", {"scheduling": {"block_size": 32}})
+    stack.wait(run_id, measuring)
+    engines = engines_of(stack.home)
+    for pid in workers_of(stack.home):
+        os.kill(pid, signal.SIGKILL)
+    taken_over = stack.wait(
+        run_id, lambda document: document["attempt"] > 1 and document["state"] == "running"
+    )
+    assert not set(engines) & set(engines_of(stack.home))
+    report = stack.finished(taken_over["run_id"])
+    assert report["verdict"] == "PASS", report["sentence"]
+    assert engines_of(stack.home) == {}
+
+
+def test_a_cancelled_run_frees_its_engine_at_once(stack: Stack) -> None:
+    run_id = stack.submit("cancelled", {"scheduling": {"block_size": 96}})
+    stack.wait(run_id, lambda document: document["state"] == "running" and bool(engines_of(stack.home)))
+    assert stack.api.post(f"/api/v1/runs/{run_id}/cancel").status_code == 202
+    stack.wait(run_id, lambda document: document["state"] == "cancelled", seconds=60)
+    assert engines_of(stack.home) == {}
