@@ -13,12 +13,16 @@ from gatekeeper.domain.change import Name
 
 
 class AccuracyProbe(Closed):
-    """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all."""
+    """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all.
+
+    `looks`: how often the evidence is looked at on the way, so that the probe can stop early; bundled tasks only.
+    """
 
     probe: Literal["accuracy"]
     tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
     items_per_task: PositiveInt | None = None
     seed: NonNegativeInt = 0
+    looks: Annotated[int, Field(ge=1, le=20, strict=True)] = 1
 
 
 class FidelityProbe(Closed):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,66 +16,94 @@ from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.suite import AccuracyProbe
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised
+from workers.suites.items import BUNDLED_TASKS, Batch, all_bundled, batches, workload
 from workers.suites.tool import run_tool
 
 SUITE = "accuracy"
-BUNDLED_TASKS: Final = Path(__file__).parent / "tasks"
 CORRECTNESS_METRICS: Final = ("acc", "exact_match")
 """lm-eval's per-sample metrics that are right or wrong, the first present one counts."""
 
 
 def run(probe: AccuracyProbe, bench: Bench) -> None:
     """Run the tasks and store, per item, whether it was right and how probable the right choice was."""
-    output = bench.workdir / "lm-eval"
-    items, requests = workload(probe)
-    answered = _requests_answered(bench)
-
-    def poll() -> None:
-        if requests:
-            share = (_requests_answered(bench) - answered) / requests
-            bench.advance(int(items * min(share, 1.0)), items)
-
-    poll()
+    follow = Follower(
+        bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
+    )
+    follow.poll()
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
         run_tool(
             bench,
-            command(probe, bench, output),
+            command(probe, bench, follow),
             name="lm-eval",
             environment=environment(probe, bench),
-            poll=poll,
+            poll=follow.poll,
         )
-    rows = list(read_samples(output))
-    if not rows:
+    follow.poll()
+    if not follow.items_stored:
         raise ProbeFailed(f"lm-eval logged no sample of {', '.join(probe.tasks)}")
-    bench.sink.measurements(rows)
-    measured = len({row.item_id for row in rows})
-    bench.advance(measured, measured)
+    bench.advance(follow.items_stored, follow.items_stored)
 
 
-def _requests_answered(bench: Bench) -> float:
-    return bench.server.metrics().get("vllm:request_success_total", 0.0)
+@dataclass(kw_only=True)
+class Follower:
+    """Stores each batch as it is finished, and tells how far the present one is by the engine's own counter."""
+
+    bench: Bench
+    output: Path
+    batches: Sequence[Batch]
+    items_stored: int = 0
+    _stored: set[Path] = field(default_factory=set)
+    _answered_before: float | None = None
+
+    def poll(self) -> None:
+        """Store finished batches and report progress."""
+        for folder in sorted(self.output.glob("batch-*[0-9]")):
+            if folder not in self._stored:
+                self._stored.add(folder)
+                rows = list(read_samples(folder))
+                self.bench.sink.measurements(rows)
+                self.items_stored += len({row.item_id for row in rows})
+        items, requests = workload(self.batches)
+        if requests:
+            self.bench.advance(int(items * min(self._answered() / requests, 1.0)), items)
+
+    def _answered(self) -> float:
+        """Requests that the engine has answered since this began."""
+        now = self.bench.server.metrics().get("vllm:request_success_total", 0.0)
+        if self._answered_before is None:
+            self._answered_before = now
+        return now - self._answered_before
 
 
-def command(probe: AccuracyProbe, bench: Bench, output: Path) -> list[str]:
-    """lm-eval's argv."""
+def command(probe: AccuracyProbe, bench: Bench, follow: Follower) -> list[str]:
+    """The argv of our lm-eval program, its request written beside its output."""
+    path = bench.workdir / "lm-eval-request.json"
+    path.write_text(json.dumps(request(probe, bench, follow)), encoding="utf-8")
+    return [sys.executable, "-m", "workers.suites.lm_eval_program", str(path)]
+
+
+def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, Any]:
+    """What the lm-eval program is to do. Tasks that are not bundled run whole, or their first items."""
     model = bench.server.plan.model
-    model_args = {
-        "base_url": f"{bench.server.base_url}/v1/completions",
-        "model": model.name,
-        "tokenizer": model.source,
-        "num_concurrent": bench.concurrency,
-        "max_retries": 1,
-        "tokenized_requests": True,
-        "max_length": bench.server.plan.max_model_len,
-        "timeout": int(bench.server.stall_seconds),
+    return {
+        "model_args": {
+            "base_url": f"{bench.server.base_url}/v1/completions",
+            "model": model.name,
+            "tokenizer": model.source,
+            "num_concurrent": bench.concurrency,
+            "max_retries": 1,
+            "tokenized_requests": True,
+            "max_length": bench.server.plan.max_model_len,
+            "timeout": int(bench.server.stall_seconds),
+        },
+        "tasks": probe.tasks,
+        "include_path": str(task_folder(bench)),
+        "bundled_only": bool(follow.batches),
+        "batches": follow.batches or [None],
+        "limit": probe.items_per_task,
+        "seed": probe.seed,
+        "output": str(follow.output),
     }
-    return [
-        sys.executable, "-m", "lm_eval", "run", "--model", "local-completions",
-        "--model_args", json.dumps(model_args), "--tasks", ",".join(probe.tasks),
-        "--include_path", str(task_folder(bench)), "--log_samples",
-        "--output_path", str(output), "--seed", str(probe.seed),
-        *subset(probe),
-    ]  # fmt: skip
 
 
 def task_folder(bench: Bench) -> Path:
@@ -88,51 +116,10 @@ def task_folder(bench: Bench) -> Path:
     return merged
 
 
-def chosen(probe: AccuracyProbe) -> dict[str, list[int]] | None:
-    """The indices of the items to take of each task: a seeded subset. None where a task's items are not bundled."""
-    sizes = {task: len(bundled_items(task)) for task in probe.tasks}
-    if not all(sizes.values()):
-        return None
-    wanted = probe.items_per_task
-    return {
-        task: sorted(random.Random(f"{probe.seed}/{task}").sample(range(size), min(size, wanted or size)))
-        for task, size in sizes.items()
-    }
-
-
-def subset(probe: AccuracyProbe) -> list[str]:
-    """lm-eval's flags for the chosen items, or for the first ones where a task's size is unknown."""
-    if probe.items_per_task is None:
-        return []
-    indices = chosen(probe)
-    if indices is None:
-        return ["--limit", str(probe.items_per_task)]
-    return ["--samples", json.dumps(indices)]
-
-
-def workload(probe: AccuracyProbe) -> tuple[int, int]:
-    """(items, requests) of a probe: one request per choice. (0, 0) where a task's items are not bundled."""
-    indices = chosen(probe)
-    if indices is None:
-        return 0, 0
-    requests = sum(
-        len(bundled_items(task)[index]["choices"]) for task, taken in indices.items() for index in taken
-    )
-    return sum(len(taken) for taken in indices.values()), requests
-
-
-@lru_cache
-def bundled_items(task: str) -> tuple[Mapping[str, Any], ...]:
-    """The items of a bundled task, none if it is not one."""
-    path = BUNDLED_TASKS / f"{task}.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return tuple(json.loads(line) for line in lines if line)
-
-
 def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
     """Bundled tasks need no hub: lm-eval is kept off the network, its caches inside the arm's directory."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    if all(bundled_items(task) for task in probe.tasks):
+    if all_bundled(probe):
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(bench.workdir / "hf")}
     return variables
 

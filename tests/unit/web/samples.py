@@ -128,6 +128,7 @@ def arm(role: Role, plan: ArmPlan, *, strays: float = EXACT, factor: float = 1.0
         effective=EffectiveConfig(
             cache_dtype="auto" if dtype == "none" else dtype,
             kv_cache_tokens=int(POOL_BYTES / per_token) // 128 * 128,
+            kv_cache_slots=int(POOL_BYTES / per_token) // 128 * 128,
             kv_cache_bytes=POOL_BYTES,
             block_size=128,
             prefix_caching=bool(plan.config.reuse.prefix_caching),
@@ -205,7 +206,11 @@ def prefix_caching() -> tuple[Plan, dict[Role, ArmRecord]]:
 def not_applied() -> tuple[Plan, dict[Role, ArmRecord]]:
     chosen = plan(change(name="fp8 that the backend ignores"))
     ignored = EffectiveConfig(
-        cache_dtype="auto", kv_cache_tokens=46_592, kv_cache_bytes=POOL_BYTES, max_model_len=1024
+        cache_dtype="auto",
+        kv_cache_tokens=46_592,
+        kv_cache_slots=46_592,
+        kv_cache_bytes=POOL_BYTES,
+        max_model_len=1024,
     )
     nothing = {"effective": ignored, "measurements": (), "traces": (), "complete": False}
     return chosen, arms(chosen, candidate=nothing)

@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.domain.suite import AccuracyProbe, PerformanceProbe
 from workers.engines.errors import ProbeFailed
-from workers.suites import accuracy, fidelity, performance
+from workers.suites import accuracy, fidelity, items, performance
 from workers.suites.fidelity import Document
 
 SAMPLE = {
@@ -40,18 +40,30 @@ def test_samples_are_read_from_wherever_lm_eval_put_them(tmp_path: Path) -> None
 
 
 def test_a_subset_of_bundled_tasks_depends_on_the_seed_alone() -> None:
-    def flags(seed: int) -> list[str]:
-        probe = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_recall"), items_per_task=5, seed=seed)
-        return accuracy.subset(probe)
+    def taken(seed: int) -> list[items.Batch]:
+        return items.batches(
+            AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_recall"), items_per_task=5, seed=seed)
+        )
 
-    assert flags(1) == flags(1) != flags(2)
-    chosen = json.loads(flags(1)[1])
-    assert {task: len(items) for task, items in chosen.items()} == {"gk_facts": 5, "gk_recall": 5}
+    assert taken(1) == taken(1) != taken(2)
+    (only,) = taken(1)
+    assert {task: len(indices) for task, indices in only.items()} == {"gk_facts": 5, "gk_recall": 5}
+
+
+def test_looks_cut_the_same_items_into_batches_and_a_smaller_probe_is_a_part_of_a_larger_one() -> None:
+    whole = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_recall"), seed=3)
+    in_looks = items.batches(whole.model_copy(update={"looks": 4}))
+    (at_once,) = items.batches(whole)
+    assert [sum(len(taken) for taken in batch.values()) for batch in in_looks] == [50, 50, 50, 50]
+    for task, indices in at_once.items():
+        assert sorted(index for batch in in_looks for index in batch.get(task, [])) == indices
+    (part,) = items.batches(whole.model_copy(update={"items_per_task": 7}))
+    assert all(set(part[task]) <= set(at_once[task]) for task in part)
 
 
 def test_the_work_of_bundled_tasks_is_known_beforehand() -> None:
     probe = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_agreement"), items_per_task=5)
-    assert accuracy.workload(probe) == (10, 5 * 4 + 5 * 2)
+    assert items.workload(items.batches(probe)) == (10, 5 * 4 + 5 * 2)
 
 
 def test_an_item_logged_once_per_filter_counts_once(tmp_path: Path) -> None:
@@ -60,9 +72,8 @@ def test_an_item_logged_once_per_filter_counts_once(tmp_path: Path) -> None:
     assert [row.value for row in accuracy.read_samples(tmp_path) if row.metric == "correct"] == [1.0]
 
 
-def test_a_foreign_task_is_limited_to_its_first_items() -> None:
-    probe = AccuracyProbe(probe="accuracy", tasks=("gsm8k",), items_per_task=7)
-    assert accuracy.subset(probe) == ["--limit", "7"]
+def test_a_foreign_task_has_no_batches_of_ours() -> None:
+    assert not items.all_bundled(AccuracyProbe(probe="accuracy", tasks=("gsm8k", "gk_facts")))
 
 
 PROBE = PerformanceProbe(probe="performance", prompts=4, input_tokens=8, output_tokens=8, rounds=2)
