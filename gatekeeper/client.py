@@ -151,6 +151,10 @@ class Client:
         """Queue a run that ended in ERROR again. Raises NotFound or Conflict."""
         return _status(self._json("POST", f"/api/v1/runs/{run_id}/retry"))
 
+    def rejudge(self, run_id: str, policy: str | Mapping[str, Any]) -> RunStatus:
+        """A run as another policy, named or given whole, would judge it. Raises NotFound, InvalidInput or Conflict."""
+        return _status(self._json("POST", f"/api/v1/runs/{run_id}/rejudge", json={"policy": policy}))
+
     def list_runs(self, **filters: str | int | None) -> Document:
         """A page of runs."""
         return self._list("/api/v1/runs", filters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from uuid import UUID
 
@@ -10,6 +11,9 @@ from gatekeeper.settings import Settings
 from gatekeeper.storage.database import Sessions, make_engine, make_sessions
 from workers.tasks import work_on
 
+logging.getLogger("httpx").setLevel(
+    logging.WARNING
+)  # a line per poll of an engine would drown everything else
 settings = Settings()
 app = make_celery(settings)
 

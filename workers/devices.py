@@ -7,7 +7,7 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Gpu:
     """One line of nvidia-smi."""
 
     index: str
+    uuid: str
     name: str
     used_bytes: int
     total_bytes: int
@@ -42,10 +43,10 @@ class Gpu:
 
 
 @contextlib.contextmanager
-def reserve(
-    device: Device, locks: Path, *, wait_seconds: float, check: Callable[[], None]
-) -> Iterator[str | None]:
-    """Hold one free device for the block; yields its CUDA index, or None for the CPU.
+def reserve(device: Device, locks: Path, *, wait_seconds: float) -> Iterator[str | None]:
+    """Hold one free device for the block; yields the GPU's UUID, or None for the CPU.
+
+    UUIDs, since nvidia-smi and CUDA may number the same GPUs differently.
 
     The lock belongs to the process: the kernel releases it also when the process is killed. Raises NoDevice when none
     gets free within `wait_seconds`.
@@ -53,7 +54,6 @@ def reserve(
     locks.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_seconds
     while True:
-        check()
         for index, problem in _candidates(device):
             lock = None if problem else _try_lock(locks / f"{device}-{index or 0}.lock")
             if lock is not None:
@@ -69,7 +69,7 @@ def reserve(
 
 
 def _candidates(device: Device) -> list[tuple[str | None, str]]:
-    """(CUDA index or None, why it cannot be used or "")."""
+    """(GPU's UUID or None, why it cannot be used or "")."""
     if device == "cpu":
         free = available_cpu_bytes(Path("/proc/meminfo").read_text(encoding="ascii"))
         short = (
@@ -81,10 +81,9 @@ def _candidates(device: Device) -> list[tuple[str | None, str]]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = parse_gpus(_nvidia_smi())
     if visible is not None:
-        gpus = [gpu for gpu in gpus if gpu.index in visible.split(",")]
+        gpus = [gpu for gpu in gpus if {gpu.index, gpu.uuid} & set(visible.split(","))]
     return [
-        (gpu.index, "" if gpu.free else f"GPU {gpu.index}: {gpu.used_bytes // MIB} MiB in use")
-        for gpu in gpus
+        (gpu.uuid, "" if gpu.free else f"GPU {gpu.index}: {gpu.used_bytes // MIB} MiB in use") for gpu in gpus
     ]
 
 
@@ -97,16 +96,22 @@ def available_cpu_bytes(meminfo: str) -> int:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """Read `nvidia-smi --query-gpu=index,name,memory.used,memory.total --format=csv,noheader,nounits` (MiB)."""
+    """Read `nvidia-smi --query-gpu=index,uuid,name,memory.used,memory.total --format=csv,noheader,nounits` (MiB)."""
     gpus = []
     for line in text.splitlines():
-        index, name, used, total = (part.strip() for part in line.split(","))
-        gpus.append(Gpu(index=index, name=name, used_bytes=int(used) * MIB, total_bytes=int(total) * MIB))
+        index, uuid, name, used, total = (part.strip() for part in line.split(","))
+        gpus.append(
+            Gpu(index=index, uuid=uuid, name=name, used_bytes=int(used) * MIB, total_bytes=int(total) * MIB)
+        )
     return gpus
 
 
 def _nvidia_smi() -> str:
-    query = ["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", "--format=csv,noheader,nounits"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=index,uuid,name,memory.used,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         return subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError) as error:

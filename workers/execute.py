@@ -12,14 +12,14 @@ from typing import Protocol
 
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.measurement import EffectiveConfig, Role
-from gatekeeper.domain.plan import ArmPlan, Plan
+from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
 from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.engines.errors import EngineFailure, ProbeFailed
 from workers.engines.process import read_log
-from workers.suites import data_files, run_probe
+from workers.suites import code_files, data_files, run_probe
 from workers.suites.base import Bench, Sink
 
 
@@ -87,31 +87,39 @@ def execute(job: Job, recorder: Recorder, bounds: Bounds) -> None:
     A failing engine is recorded, never raised. Raises RunCancelled or LeaseLost as soon as `bounds.check` does.
     """
     plan = job.plan
-    info = choose(plan.baseline).info(plan.baseline)
+    info = choose(plan.baseline).info(plan.baseline, gpu=bounds.gpu)
     fingerprint = plan.baseline.fingerprint(
         suite=plan.suite,
+        concurrency=plan.concurrency,
         engine_build=info.version,
         hardware=info.hardware,
-        data=data_fingerprint(bounds.tasks_dir),
+        worker=worker_fingerprint(plan.baseline.model.source, bounds.tasks_dir),
     )
     if not recorder.reuse_baseline(fingerprint):
-        if not _measure(job, "baseline", recorder, bounds, fingerprint):
+        if not measure_arm(job, "baseline", recorder, bounds, fingerprint):
             return
-        if _measure(job, "control", recorder, bounds, fingerprint):
+        if measure_arm(job, "control", recorder, bounds, fingerprint):
             recorder.keep_baseline(fingerprint)
-    _measure(job, "candidate", recorder, bounds, None)
+    measure_arm(job, "candidate", recorder, bounds, None)
 
 
-def data_fingerprint(tasks_dir: Path | None) -> str:
-    """The SHA-256 of every text and task that suites can draw on."""
+def worker_fingerprint(model_source: str, tasks_dir: Path | None) -> str:
+    """The SHA-256 of what decides a measurement on the worker's side.
+
+    That is every text and task that suites can draw on, the measuring code, and a local model's files by name, size
+    and time of change (their content would take minutes).
+    """
     digest = hashlib.sha256()
-    for name, content in data_files(tasks_dir):
+    for name, content in (*data_files(tasks_dir), *code_files()):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
+    for path in sorted(Path(model_source).rglob("*")) if Path(model_source).is_absolute() else ():
+        about = path.stat()
+        digest.update(f"{path.name}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 
-def _measure(job: Job, role: Role, recorder: Recorder, bounds: Bounds, fingerprint: str | None) -> bool:
+def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, fingerprint: str | None) -> bool:
     """Launch one arm and run its suite; say whether it got to the end."""
     plan = job.plan.candidate if role == "candidate" else job.plan.baseline
     engine = choose(plan)
@@ -123,7 +131,7 @@ def _measure(job: Job, role: Role, recorder: Recorder, bounds: Bounds, fingerpri
                 engine, plan, run_id=job.run_id, log=workdir / "engine.log", gpu=bounds.gpu,
                 start_seconds=bounds.start_seconds, stall_seconds=bounds.stall_seconds, check=bounds.check,
             ) as server:  # fmt: skip
-                arm.started(engine.info(plan), server.effective)
+                arm.started(engine.info(plan, gpu=bounds.gpu), server.effective)
                 applied = not mismatches(compare(plan, server.effective))
                 if applied:
                     _run_suite(job, role, server, arm, recorder, bounds, workdir)
@@ -141,7 +149,7 @@ def _run_suite(
         stage = probe.probe
         bench = Bench(
             server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
-            modes=server.plan.modes, tasks_dir=bounds.tasks_dir,
+            modes=cache_modes(server.plan.config, server.effective), tasks_dir=bounds.tasks_dir,
             advance=lambda done, total, stage=stage: recorder.progress(stage, role, done, total),  # type: ignore[misc]
         )  # fmt: skip
         run_probe(probe, bench)

@@ -6,27 +6,29 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from gatekeeper.domain.errors import LeaseLost
+from gatekeeper.services.claim import Pulse
 from workers.engines.errors import RunCancelled
 
 log = logging.getLogger(__name__)
-Beat = Literal["ok", "lost", "cancelled"]
 
 
 class Guard:
-    """A thread that renews the lease three times per lease period. `check` raises once the run must stop.
+    """A thread that renews the lease three times per lease period, also while a cancelled run is being taken down.
+
+    `check` raises once the run must stop.
 
     A beat that fails (the database is away for a moment) is tried again; when none has got through for a whole lease
     period, the lease is taken as lost, since another worker may hold it by then.
     """
 
-    def __init__(self, beat: Callable[[], Beat], *, lease_seconds: float) -> None:
+    def __init__(self, beat: Callable[[], Pulse], *, lease_seconds: float) -> None:
         self._beat = beat
         self._interval = lease_seconds / 3
         self._ended = threading.Event()
-        self._verdict: Beat = "ok"
+        self._verdict: Pulse = "ok"
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,5 +62,5 @@ class Guard:
                 log.exception("heartbeat failed (%d in a row)", failures)
                 if failures >= 3:
                     self._verdict = "lost"
-            if self._verdict != "ok":
+            if self._verdict == "lost":
                 return

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import ArmFailure
@@ -17,6 +21,14 @@ from gatekeeper.storage.database import Sessions
 
 PROGRESS_SECONDS = 1.0
 """Progress is written at most this often, except where the stage changes."""
+
+patiently = retry(
+    retry=retry_if_exception_type(ServiceUnavailable),
+    stop=stop_after_delay(60.0),
+    wait=wait_fixed(2.0),
+    reraise=True,
+)
+"""A database that is away for a moment must not cost an hour of measuring; the lease says when it was too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +41,27 @@ class StoredArm:
     role: Role
     arm_id: int
 
+    @patiently
     def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
         """The engine is ready."""
         record.set_engine(self.sessions, self.arm_id, owner=self.owner, engine=info, effective=effective)
 
+    @patiently
     def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
         """The arm is over."""
         record.finish_arm(self.sessions, self.arm_id, owner=self.owner, complete=complete, failure=failure)
 
+    @patiently
     def measurements(self, rows: Sequence[Measurement]) -> None:
         """Store measurements."""
         record.add_measurements(self.sessions, self.arm_id, owner=self.owner, measurements=rows)
 
+    @patiently
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         """Store traces."""
         record.add_traces(self.sessions, self.arm_id, owner=self.owner, traces=rows)
 
+    @patiently
     def exercises(self, rows: Sequence[Exercise]) -> None:
         """Store the proofs that a mode happened."""
         record.add_exercises(self.sessions, self.arm_id, owner=self.owner, exercises=rows)
@@ -111,6 +128,15 @@ class StoredRun:
         if self._last == (stage, role) and done < total and now - self._written < PROGRESS_SECONDS:
             return
         self._last, self._written = (stage, role), now
-        record.progress(
-            self.sessions, self.claim.run_id, owner=self.owner, stage=stage, arm=role, done=done, total=total
-        )
+        with suppress(
+            ServiceUnavailable
+        ):  # the next one will get through, and the heartbeat watches the database
+            record.progress(
+                self.sessions,
+                self.claim.run_id,
+                owner=self.owner,
+                stage=stage,
+                arm=role,
+                done=done,
+                total=total,
+            )

@@ -17,10 +17,10 @@ from gatekeeper.settings import Settings
 from gatekeeper.storage.database import Sessions
 from workers.devices import NoDevice, reserve
 from workers.engines.errors import RunCancelled
-from workers.engines.supervisor import end_marked
 from workers.execute import Bounds, Job, execute
 from workers.guard import Guard
 from workers.recorder import StoredRun
+from workers.supervisor import end_marked
 
 log = logging.getLogger(__name__)
 DEVICE_WAIT_SECONDS = 20.0
@@ -32,9 +32,7 @@ def work_on(run_id: UUID, sessions: Sessions, settings: Settings) -> None:
     The device is reserved before the run is claimed: while no device is free the run stays queued for any worker.
     """
     try:
-        with reserve(
-            settings.device, settings.root / "locks", wait_seconds=DEVICE_WAIT_SECONDS, check=lambda: None
-        ) as gpu:
+        with reserve(settings.device, settings.root / "locks", wait_seconds=DEVICE_WAIT_SECONDS) as gpu:
             owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
             held = claim(sessions, run_id, owner=owner, lease_seconds=settings.lease_seconds)
             if held is not None:
@@ -57,16 +55,27 @@ def _see_through(held: Claim, owner: str, sessions: Sessions, settings: Settings
     try:
         with guard:
             _execute_and_judge(held, owner, sessions, settings, gpu, guard)
+    except LeaseLost:
+        log.warning("run %s: the lease is lost, another worker has it", held.run_id)
+
+
+def _execute_and_judge(
+    held: Claim, owner: str, sessions: Sessions, settings: Settings, gpu: str | None, guard: Guard
+) -> None:
+    """See the run to one of its ends, under a living lease. Raises LeaseLost."""
+    try:
+        _execute(held, owner, sessions, settings, gpu, guard)
+        judge(sessions, held.run_id, owner=owner)
     except RunCancelled:
         finish_cancelled(sessions, held.run_id, owner=owner)
     except LeaseLost:
-        log.warning("run %s: the lease is lost, another worker has it", held.run_id)
+        raise
     except Exception as error:
         log.exception("run %s failed", held.run_id)
         finish_error(sessions, held.run_id, owner=owner, cause=f"the worker failed: {error!r:.400}")
 
 
-def _execute_and_judge(
+def _execute(
     held: Claim, owner: str, sessions: Sessions, settings: Settings, gpu: str | None, guard: Guard
 ) -> None:
     recorder = StoredRun(
@@ -83,4 +92,3 @@ def _execute_and_judge(
         check=guard.check,
     )
     execute(Job(run_id=str(held.run_id), plan=held.plan, dead_roles=held.dead_roles), recorder, bounds)
-    judge(sessions, held.run_id, owner=owner)

@@ -106,5 +106,7 @@ def plan_document(preview: Preview) -> PlanDocument:
 
 def _links(run: RunSummary) -> dict[str, str]:
     own = f"{ROOT}/runs/{run.run_id}"
-    parts = {name: f"{own}/{name}" for name in ("deltas", "events", "artifacts", "cancel", "retry")}
+    parts = {
+        name: f"{own}/{name}" for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge")
+    }
     return {"self": own, **parts, "page": f"/runs/{run.run_id}"}

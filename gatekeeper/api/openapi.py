@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from gatekeeper.api.problems import MEDIA_TYPE, Problem
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
+from gatekeeper.domain.policy import Policy
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -25,6 +26,12 @@ class CommandDocument(Closed):
     suite: Name = "standard"
     policy: Name = "default"
     ref: Ref = Ref()
+
+
+class RejudgeDocument(Closed):
+    """The policy to judge by: its name, or a whole one."""
+
+    policy: Name | Policy
 
 
 SMALL: Final = {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": "fp8_e4m3"}}}
@@ -64,6 +71,27 @@ CHANGE_BODY: Final[dict[str, Any]] = {
     }
 }
 
+RULE: Final = {"metric": "decode_kl", "at_most": 0.01, "reason": "Stricter than the operator's."}
+REJUDGE_SCHEMA: Final = {"$ref": REFERENCE.format(model=RejudgeDocument.__name__)}
+REJUDGE_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": REJUDGE_SCHEMA,
+                "examples": {
+                    "name": {"summary": "A policy of the catalogue", "value": {"policy": "fast"}},
+                    "inline": {
+                        "summary": "A policy of your own",
+                        "value": {"policy": {"name": "trial", "rules": [RULE]}},
+                    },
+                },
+            },
+            "application/yaml": {"schema": REJUDGE_SCHEMA},
+        },
+    }
+}
+
 
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an endpoint: `problems(_404="…")`."""
@@ -81,7 +109,7 @@ def install(app: FastAPI) -> None:
             document = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
-            bodies: list[type[BaseModel]] = [Change, CommandDocument, Problem]
+            bodies: list[type[BaseModel]] = [Change, CommandDocument, RejudgeDocument, Problem]
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})
             document["components"]["schemas"] = found["$defs"] | components

@@ -20,10 +20,11 @@ from gatekeeper.api.documents import (
     run_document,
     run_item,
 )
-from gatekeeper.api.openapi import CHANGE_BODY, problems
+from gatekeeper.api.openapi import CHANGE_BODY, REJUDGE_BODY, problems
 from gatekeeper.services import history
 from gatekeeper.services.cancel import cancel
 from gatekeeper.services.history import DeltaFilters, RunFilters
+from gatekeeper.services.rejudge import rejudge
 from gatekeeper.services.retry import retry
 from gatekeeper.services.submit import preview, submit
 from gatekeeper.services.views import DeltaView, Page
@@ -102,6 +103,16 @@ def retry_run(context: ContextOf, run_id: RunId) -> RunDocument:
     """Queue a run again that was cancelled or came to ERROR."""
     retry(context.sessions, run_id, ring=context.doorbell.ring)
     return run_document(history.get_run(context.sessions, run_id))
+
+
+@router.post(
+    "/runs/{run_id}/rejudge",
+    openapi_extra=REJUDGE_BODY,
+    responses={**REFUSED_BODY, **UNKNOWN, **problems(_409="The run has no verdict from a policy.")},
+)
+def rejudge_run(context: ContextOf, run_id: RunId, document: Document) -> RunDocument:
+    """The run as another policy would have judged it, from what was measured. Stores and starts nothing."""
+    return run_document(rejudge(context.sessions, run_id, document, settings=context.settings))
 
 
 @router.get("/runs/{run_id}/deltas", responses=UNKNOWN)

@@ -19,6 +19,7 @@ from gatekeeper.cli.inputs import Document, check, overridden, read_words
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.client import RunStatus
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.verdict import Verdict
 from gatekeeper.reporting import RENDERERS
 from gatekeeper.settings import Settings
 
@@ -121,12 +122,21 @@ def check_output(output: Path | None) -> None:
 
 
 def print_report(status: RunStatus, service: Service, format_name: str, output: Path | None) -> ExitCode:
-    """Print the report, or write it and print its verdict; return the exit code."""
+    """Print the report of a run, or write it and print its verdict; return the exit code."""
+    headline = f"{status.verdict or str(status.state).upper()}  {status.name}"
+    sentence = status.document.get("sentence") or "no verdict"
     report = rendered(status, service, format_name)
+    return deliver(report, (headline, sentence), status.verdict, format_name, output)
+
+
+def deliver(
+    report: str, headline: tuple[str, str], verdict: Verdict | None, format_name: str, output: Path | None
+) -> ExitCode:
+    """Print a report, or write it and print its headline; return the verdict's exit code."""
     if output is None:
         click.echo(emphasized(report) if format_name == "text" else report, nl=False)
     else:
         output.write_text(report, encoding="utf-8")
-        click.echo(emphasized(f"{status.verdict or str(status.state).upper()}  {status.name}"))
-        click.echo(status.document.get("sentence") or "no verdict")
-    return exit_code(status.verdict)
+        click.echo(emphasized(headline[0]))
+        click.echo(headline[1])
+    return exit_code(verdict)

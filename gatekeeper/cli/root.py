@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import demo, gate, models, plan, records, up
+from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up
 from gatekeeper.cli.exits import Commands
 
 
@@ -27,7 +27,10 @@ for command in (
     records.baseline,
     records.retry,
     records.cancel,
+    rejudge.rejudge,
+    compare.compare,
     models.model,
+    policy.policy,
     demo.demo,
     up.serve,
     up.migrate,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
-from gatekeeper.domain.plan import ArmPlan
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, TokenTrace
+from gatekeeper.domain.plan import ArmPlan, cache_modes
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
 
@@ -26,3 +26,18 @@ class ArmRecord:
     """Probes that could not run here: (probe, reason)."""
     failure: ArmFailure | None = None
     complete: bool = False
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The cache states in which this arm had to be measured."""
+        return cache_modes(self.plan.config, self.effective)
+
+    @property
+    def sound(self) -> bool:
+        """True if it may stand for its configuration in other runs: nothing failed, nothing is missing."""
+        finite = all(measurement.value is not None for measurement in self.measurements)
+        scored = all(
+            None not in trace.token_logprobs and not any(None in row for row in trace.top_logprobs)
+            for trace in self.traces
+        )
+        return self.complete and finite and scored and all(exercise.happened for exercise in self.exercises)

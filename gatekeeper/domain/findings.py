@@ -1,44 +1,78 @@
-"""One rule, one mode, one delta: what does it come to?"""
+"""One rule, one mode, one group, one delta: what does it come to?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
-from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import Rule
-from gatekeeper.domain.sentence import amount, bounds
+from gatekeeper.domain.scope import Application
+from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 
-SUITE_OF_KIND = {"binary": "accuracy", "token": "fidelity", "speed": "performance", "capacity": "capacity"}
+SUITE_OF_KIND: Final = {
+    "token": "fidelity",
+    "binary": "accuracy",
+    "score": "accuracy",
+    "speed": "performance",
+    "capacity": "capacity",
+}
 """Metric kind -> the probe that measures it."""
 
-
-def expected_modes(metric: str, plan: Plan) -> tuple[Mode, ...]:
-    """The cache states in which a rule on this metric has to be answered."""
-    return plan.candidate.modes if METRICS[metric].kind == "token" else ("cold",)
+FEWEST_TO_PASS: Final = 8
+"""Fewer documents (or scored items) pass nothing: docs/decision.md shows what a mean over so few does not cover."""
 
 
 def finding_of(
-    rule: Rule,
-    mode: Mode,
+    application: Application,
     delta: Delta | None,
+    bound: float | None,
     baseline: ArmRecord,
     candidate: ArmRecord,
     *,
     proven: bool | None,
 ) -> Finding:
     """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family."""
+    rule, mode = application.rule, application.mode
     suite = SUITE_OF_KIND[METRICS[rule.metric].kind]
     outcome, detail = (
         _not_finite(suite, mode, baseline, candidate)
         or _not_exercised(suite, mode, baseline, candidate)
         or _not_measured(suite, delta, candidate)
-        or _weigh(rule, delta, proven)
+        or _weigh(rule, delta, bound, proven)
     )
-    return Finding(outcome=outcome, metric=rule.metric, mode=mode, rule=rule, delta=delta, detail=detail)
+    return Finding(
+        outcome=outcome, metric=rule.metric, mode=mode, group=application.group, rule=rule, bound=bound,
+        delta=delta, detail=detail,
+    )  # fmt: skip
+
+
+def worst_of(findings: Sequence[Finding]) -> Finding:
+    """Of the same rule's findings in several tasks the one that stands for all: the worst outcome, then estimate.
+
+    It passes only if every task does, and it regresses if one does, so it decides as all of them together would.
+    """
+    worst = min(findings, key=lambda finding: (_WORST_FIRST.index(finding.outcome), _estimate(finding)))
+    return worst.model_copy(update={"detail": f"the worst of {len(findings)} tasks: {worst.detail}"})
+
+
+_WORST_FIRST: Final = (
+    Outcome.REGRESSED,
+    Outcome.ERRORED,
+    Outcome.NOT_EXERCISED,
+    Outcome.MISSING,
+    Outcome.INCONCLUSIVE,
+    Outcome.PASSED,
+    Outcome.WAIVED,
+)
+
+
+def _estimate(finding: Finding) -> float:
+    """Lower is worse: only metrics that may not drop have tasks."""
+    return finding.delta.estimate if finding.delta else 0.0
 
 
 def _not_finite(
@@ -96,45 +130,70 @@ def _not_measured(suite: str, delta: Delta | None, candidate: ArmRecord) -> tupl
     return None
 
 
-def _weigh(rule: Rule, delta: Delta | None, proven: bool | None) -> tuple[Outcome, str]:
+def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | None) -> tuple[Outcome, str]:
     assert delta is not None  # `_not_measured` came first
-    metric = METRICS[rule.metric]
-    limit = amount(metric, rule.bound)
-    within = _within(rule, delta)
-    if within:
-        return Outcome.PASSED, f"{bounds(metric, delta)} within {limit}"
-    if _beyond(rule, delta) and proven is not False:
-        return Outcome.REGRESSED, f"{bounds(metric, delta)} beyond {limit}"
-    if delta.lower is None or delta.upper is None:
+    if bound is None or delta.lower is None or delta.upper is None:
+        return _weigh_unbounded(rule, delta, bound)
+    metric, limit, shown = METRICS[rule.metric], limit_in_force(rule, bound), _shown(rule, delta)
+    few = metric.kind in ("token", "score") and delta.clusters < FEWEST_TO_PASS
+    if _within(rule, delta, bound):
+        if few:
+            needed = f"fewer than {FEWEST_TO_PASS} documents pass nothing, {delta.clusters} were measured"
+            return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {needed}"
+        return Outcome.PASSED, f"{shown} within {limit}"
+    if _beyond(rule, delta, bound) and proven is not False:
+        bought = f"; {BUYS_NOTHING}" if rule.demands_gain else ""
+        return Outcome.REGRESSED, f"{shown} beyond {limit}{bought}"
+    return Outcome.INCONCLUSIVE, f"{shown} straddles {limit}; {_more(delta)}{_detectable(delta)}"
+
+
+def _weigh_unbounded(rule: Rule, delta: Delta, bound: float | None) -> tuple[Outcome, str]:
+    """What a rule comes to whose limit or whose estimate's bounds are not known."""
+    if bound is not None:
         return Outcome.INCONCLUSIVE, "no noise floor was measured, so the bounds are unknown"
-    more = (
-        f"about {delta.more_items:,} more items would decide"
-        if delta.more_items
-        else "more items may not decide"
-    )
-    if metric.kind == "speed":
-        more = "more rounds or launches are needed"
-    return Outcome.INCONCLUSIVE, f"{bounds(metric, delta)} straddles {limit}; {more}{_detectable(delta)}"
+    if rule.form == "at_least_of_baseline":
+        return Outcome.INCONCLUSIVE, f"{kept(delta)}, so there is nothing to keep"
+    return Outcome.INCONCLUSIVE, "no noise floor was measured, so the limit is unknown"
 
 
-def _within(rule: Rule, delta: Delta) -> bool:
-    match METRICS[rule.metric].form:
-        case "at_most":
-            return delta.upper is not None and delta.upper <= rule.bound
+def _shown(rule: Rule, delta: Delta) -> str:
+    estimate = bounds(METRICS[rule.metric], delta)
+    return f"{estimate}, {kept(delta)}," if rule.form == "at_least_of_baseline" else estimate
+
+
+def _within(rule: Rule, delta: Delta, bound: float) -> bool:
+    assert delta.lower is not None  # the caller looked
+    assert delta.upper is not None
+    match rule.form:
+        case "at_most" | "at_most_noise_multiple":
+            return delta.upper <= bound
         case "at_least":
-            return delta.lower is not None and delta.lower >= rule.bound
+            return delta.lower >= bound
         case "max_drop":
-            return delta.lower is not None and delta.lower > rule.bound
+            return delta.lower > bound
+        case "at_least_of_baseline":
+            assert rule.at_least_of_baseline is not None  # it is the form
+            return delta.kept_lower is not None and delta.kept_lower > rule.at_least_of_baseline
 
 
-def _beyond(rule: Rule, delta: Delta) -> bool:
-    match METRICS[rule.metric].form:
-        case "at_most":
-            return delta.lower is not None and delta.lower > rule.bound
+def _beyond(rule: Rule, delta: Delta, bound: float) -> bool:
+    assert delta.lower is not None  # the caller looked
+    assert delta.upper is not None
+    match rule.form:
+        case "at_most" | "at_most_noise_multiple":
+            return delta.lower > bound
         case "at_least":
-            return delta.upper is not None and delta.upper < rule.bound
-        case "max_drop":
-            return delta.upper is not None and delta.upper < 0
+            return delta.upper < bound
+        case "max_drop" | "at_least_of_baseline":
+            return delta.upper < 0
+
+
+def _more(delta: Delta) -> str:
+    if METRICS[delta.metric].kind == "speed":
+        return "more rounds or launches are needed"
+    if delta.more_items:
+        return f"about {delta.more_items:,} more items would decide"
+    return "more items may not decide"
 
 
 def _detectable(delta: Delta) -> str:

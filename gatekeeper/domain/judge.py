@@ -1,25 +1,32 @@
 """The verdict: a pure function of the plan and of what was measured.
 
-PASS needs every blocking rule to pass (an intersection-union test: no correction). FAIL holds the family-wise error
-over all blocking rules at the policy's alpha (Holm). Anything that leaves the evidence silent about the change is
-INVALID.
+PASS needs every blocking rule to pass in every mode and group (an intersection-union test: no correction). FAIL holds
+the family-wise error over all of them at the policy's alpha (Holm). Anything that leaves the evidence silent about the
+change is INVALID.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, deltas_between
+from gatekeeper.domain.delta import Basis, delta_of
 from gatekeeper.domain.effective import compare, mismatches
-from gatekeeper.domain.findings import expected_modes, finding_of
+from gatekeeper.domain.findings import finding_of, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.noise import noise_between, speed_noise
 from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.policy import WORST
+from gatekeeper.domain.sample import Sample, samples_between
+from gatekeeper.domain.scope import Application, applications, bound_of, positions_of
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
 from gatekeeper.stats.multiple import holm
+
+NOTHING_APPLIES: Final = "no blocking rule of the policy applies to this change"
 
 
 def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
@@ -29,20 +36,15 @@ def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
         verdict, sentence = blocker
         return _report(plan, arms, verdict, f"{verdict}: {sentence}")
     baseline, candidate, control = arms["baseline"], arms["candidate"], arms.get("control")
-    basis = Basis(
-        confidence=1 - plan.policy.alpha,
-        bounds={rule.metric: rule.bound for rule in plan.policy.rules},
-        speed_noise={},
-    )
-    noise = noise_between(baseline, control, basis) if control is not None and control.complete else Noise()
-    deltas = deltas_between(baseline, candidate, replace(basis, speed_noise=speed_noise(noise)))
-    findings = _findings(plan, baseline, candidate, deltas)
-    verdict = _verdict(findings, plan.coverage_gaps)
+    noise = _noise(plan, baseline, control)
+    findings, deltas = _findings(plan, baseline, candidate, noise)
+    gaps = plan.coverage_gaps if _blocks(findings) else (*plan.coverage_gaps, NOTHING_APPLIES)
+    verdict = _verdict(findings, gaps)
     notes = no_gain(deltas) if verdict is Verdict.PASS else ()
     if not noise.deltas:
         notes = (*notes, "The noise floor of this setup was not measured.")
     return _report(
-        plan, arms, verdict, summary(verdict, findings, deltas, plan.coverage_gaps),
+        plan, arms, verdict, summary(verdict, findings, deltas, gaps),
         findings=findings, deltas=deltas, noise=noise, notes=notes,
     )  # fmt: skip
 
@@ -53,7 +55,8 @@ def _blocker(arms: Mapping[Role, ArmRecord]) -> tuple[Verdict, str] | None:
     if baseline is None:
         return Verdict.ERROR, "no baseline was measured."
     if baseline.failure is not None:
-        return Verdict.ERROR, f"the baseline engine {baseline.failure.kind}: {baseline.failure.cause}"
+        verdict = Verdict.INVALID if baseline.failure.kind == "refused" else Verdict.ERROR
+        return verdict, f"the baseline engine {baseline.failure.kind}: {baseline.failure.cause}"
     unsound = _mismatch(baseline)
     if unsound:
         return Verdict.INVALID, f"baseline is unsound: {unsound}."
@@ -95,28 +98,70 @@ def _mismatch(arm: ArmRecord) -> str:
     return "; ".join(observation.sentence for observation in mismatches(compare(arm.plan, arm.effective)))
 
 
+def _noise(plan: Plan, baseline: ArmRecord, control: ArmRecord | None) -> Noise:
+    if control is None or not control.complete:
+        return Noise()
+    basis = Basis(confidence=1 - plan.policy.alpha)
+    return noise_between(baseline, control, basis, positions=positions_of(plan))
+
+
 def _findings(
-    plan: Plan, baseline: ArmRecord, candidate: ArmRecord, deltas: Sequence[Delta]
-) -> tuple[Finding, ...]:
-    """Every rule in every mode in which its metric is expected, Holm's step-down over the blocking ones."""
-    found = {(delta.metric, delta.mode): delta for delta in deltas if delta.group == "all"}
-    places = [(rule, mode) for rule in plan.policy.rules for mode in expected_modes(rule.metric, plan)]
-    tested = [
-        found[rule.metric, mode]
-        for rule, mode in places
-        if rule.severity == "block"
-        and (rule.metric, mode) in found
-        and found[rule.metric, mode].harm_p is not None
+    plan: Plan, baseline: ArmRecord, candidate: ArmRecord, noise: Noise
+) -> tuple[tuple[Finding, ...], tuple[Delta, ...]]:
+    """Every rule wherever it has to be answered, and every delta, held against the first rule that speaks of it."""
+    basis = Basis(confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise))
+    samples = samples_between(baseline, candidate, positions=positions_of(plan))
+    known = {sample.place.key: sample for sample in samples}
+    weighed = [
+        _weighed(application, known.get(application.key), noise, basis)
+        for application in applications(plan, baseline, candidate)
     ]
-    rejected = holm([delta.harm_p for delta in tested if delta.harm_p is not None], alpha=plan.policy.alpha)
-    proven = {(delta.metric, delta.mode) for delta, reject in zip(tested, rejected, strict=True) if reject}
-    return tuple(
-        finding_of(
-            rule, mode, found.get((rule.metric, mode)), baseline, candidate,
-            proven=(rule.metric, mode) in proven if rule.severity == "block" else None,
-        )
-        for rule, mode in places
-    )  # fmt: skip
+    findings = [
+        finding_of(one.application, one.delta, one.bound, baseline, candidate, proven=proven)
+        for one, proven in zip(weighed, _proven(weighed, plan.policy.alpha), strict=True)
+    ]
+    ruled = {one.application.key: one.delta for one in reversed(weighed)}
+    deltas = (ruled.get(sample.place.key) or delta_of(sample, basis) for sample in samples)
+    return tuple(_one_for_the_worst(findings)), tuple(deltas)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Weighed:
+    """A rule where it applies, with its limit there and what was measured."""
+
+    application: Application
+    bound: float | None
+    delta: Delta | None
+
+    @property
+    def harm_p(self) -> float | None:
+        """The p-value that enters the family; None: a rule that only warns, or without a test."""
+        return self.delta.harm_p if self.delta and self.application.rule.severity == "block" else None
+
+
+def _weighed(application: Application, sample: Sample | None, noise: Noise, basis: Basis) -> _Weighed:
+    bound = bound_of(application, sample, noise)
+    delta = None if sample is None else delta_of(sample, basis, bound=bound)
+    return _Weighed(application=application, bound=bound, delta=delta)
+
+
+def _proven(weighed: Sequence[_Weighed], alpha: float) -> list[bool | None]:
+    """For each, whether Holm's step-down over all that block upholds the harm; None outside that family."""
+    upheld = iter(holm([one.harm_p for one in weighed if one.harm_p is not None], alpha=alpha))
+    return [None if one.harm_p is None else next(upheld) for one in weighed]
+
+
+def _one_for_the_worst(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings, of a rule on the worst task only that task's."""
+    for (rule, _), same in groupby(findings, key=lambda finding: (finding.rule, finding.mode)):
+        if rule.group == WORST:
+            yield worst_of(list(same))
+        else:
+            yield from same
+
+
+def _blocks(findings: Iterable[Finding]) -> bool:
+    return any(finding.rule.severity == "block" for finding in findings)
 
 
 def _verdict(findings: Iterable[Finding], coverage_gaps: Sequence[str]) -> Verdict:

@@ -43,15 +43,6 @@ class Measurement:
             reason=None if finite else f"the engine returned {value}",
         )
 
-    @classmethod
-    def missing(
-        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, reason: str
-    ) -> Measurement:
-        """A measurement that could not be made, and why."""
-        return cls(
-            suite=suite, mode=mode, item_id=item_id, cluster=cluster, metric=metric, value=None, reason=reason
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenTrace:

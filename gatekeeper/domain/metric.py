@@ -6,34 +6,63 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-LimitForm = Literal["max_drop", "at_most", "at_least"]
-Kind = Literal["binary", "token", "speed", "capacity"]
+LimitForm = Literal["max_drop", "at_least_of_baseline", "at_most", "at_most_noise_multiple", "at_least"]
+Kind = Literal["token", "binary", "score", "speed", "capacity"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """A judged quantity. `kind` decides how it is estimated; `form` which limit a rule states for it."""
+    """A judged quantity. `kind` decides how it is estimated; `form` is its plain limit, `also` the other ones."""
 
     name: str
     kind: Kind
     form: LimitForm
     unit: str
     title: str
+    also: tuple[LimitForm, ...] = ()
     source: str = ""
-    """For speed: the measured figure whose ratio candidate / baseline this is."""
+    """For items and speed: the measured figure that is compared."""
+
+    @property
+    def forms(self) -> tuple[LimitForm, ...]:
+        """Every limit that a rule can state for it."""
+        return (self.form, *self.also)
 
     @property
     def higher_is_better(self) -> bool:
         """True where a rule bounds the metric from below."""
         return self.form != "at_most"
 
+    @property
+    def has_tasks(self) -> bool:
+        """True where the items belong to tasks, so that a rule can speak of one."""
+        return self.kind in ("binary", "score")
+
+    @property
+    def has_modes(self) -> bool:
+        """True where it is measured in every cache state of an arm, not only cold."""
+        return self.kind == "token"
+
 
 METRICS: Final[Mapping[str, Metric]] = {
     metric.name: metric
     for metric in (
-        Metric(name="accuracy", kind="binary", form="max_drop", unit="share", title="accuracy change"),
-        Metric(name="decode_kl", kind="token", form="at_most", unit="nats/token", title="decode KL"),
-        Metric(name="decode_nll", kind="token", form="at_most", unit="nats/token", title="decode NLL change"),
+        Metric(
+            name="accuracy", kind="binary", form="max_drop", unit="share", title="accuracy change",
+            also=("at_least_of_baseline",), source="correct",
+        ),
+        Metric(
+            name="choice_probability", kind="score", form="max_drop", unit="share", title="right-choice probability",
+            source="right_choice_probability",
+        ),
+        Metric(
+            name="decode_kl", kind="token", form="at_most", unit="nats/token", title="decode KL",
+            also=("at_most_noise_multiple",),
+        ),
+        Metric(
+            name="decode_nll", kind="token", form="at_most", unit="nats/token", title="decode NLL change",
+            also=("at_most_noise_multiple",),
+        ),
         Metric(name="top1_agreement", kind="token", form="at_least", unit="share", title="top-1 agreement"),
         Metric(
             name="throughput_ratio", kind="speed", form="at_least", unit="x", title="throughput",

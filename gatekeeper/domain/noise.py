@@ -7,17 +7,21 @@ import math
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, deltas_between
 from gatekeeper.domain.metric import METRICS
-from gatekeeper.domain.verdict import Noise
+from gatekeeper.domain.policy import ALL
+from gatekeeper.domain.sample import Positions
+from gatekeeper.domain.verdict import Delta, Noise
 
 
-def noise_between(baseline: ArmRecord, control: ArmRecord, basis: Basis) -> Noise:
+def noise_between(
+    baseline: ArmRecord, control: ArmRecord, basis: Basis, *, positions: Positions = ()
+) -> Noise:
     """Compare the control launch with the baseline exactly as a candidate would be."""
-    deltas = tuple(delta for delta in deltas_between(baseline, control, basis) if delta.group == "all")
-    estimates = {delta.metric: delta.estimate for delta in deltas if delta.mode == "cold"}
+    deltas = deltas_between(baseline, control, basis, positions=positions)
+    estimates = {delta.metric: delta.estimate for delta in deltas if _is_whole(delta)}
     flips = [
         ((delta.lost or 0) + (delta.gained or 0)) / delta.n
         for delta in deltas
-        if METRICS[delta.metric].kind == "binary"
+        if METRICS[delta.metric].kind == "binary" and delta.group == ALL
     ]
     return Noise(
         decode_kl=estimates.get("decode_kl"),
@@ -33,5 +37,19 @@ def speed_noise(noise: Noise) -> dict[str, float]:
     return {
         delta.metric: abs(math.log(delta.estimate))
         for delta in noise.deltas
-        if METRICS[delta.metric].kind == "speed" and delta.mode == "cold"
+        if METRICS[delta.metric].kind == "speed" and _is_whole(delta)
     }
+
+
+def floor_of(noise: Noise, metric: str, group: str = ALL) -> float | None:
+    """How far the two launches differ in a metric, as an amount, cold; None: not measured."""
+    found = [
+        abs(delta.estimate)
+        for delta in noise.deltas
+        if (delta.metric, delta.mode, delta.group) == (metric, "cold", group)
+    ]
+    return found[0] if found else None
+
+
+def _is_whole(delta: Delta) -> bool:
+    return delta.mode == "cold" and delta.group == ALL

@@ -10,7 +10,7 @@ from gatekeeper.domain.change import Change, EngineName, Name
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
-from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.vllm_flags import FORBIDDEN_ARGUMENTS, Device, serve_flags, unsupported
@@ -44,8 +44,8 @@ class ArmPlan(Closed):
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """The cache states in which this arm is measured: warm only where prefixes are claimed to be reused."""
-        return ("cold", "warm") if self.config.reuse.prefix_caching else ("cold",)
+        """The cache states in which this arm asks to be measured."""
+        return cache_modes(self.config, None)
 
     @property
     def serve_flags(self) -> tuple[str, ...]:
@@ -54,19 +54,28 @@ class ArmPlan(Closed):
         scheduling = self.config.scheduling.model_copy(update=lengths)
         return serve_flags(self.config.model_copy(update={"scheduling": scheduling}), shape=self.model.shape)
 
-    def fingerprint(self, *, suite: Suite, engine_build: str, hardware: str, data: str) -> str:
-        """Identify a reusable baseline: equal fingerprints mean the same arm measured by the same suite.
+    def fingerprint(
+        self, *, suite: Suite, concurrency: int, engine_build: str, hardware: str, worker: str
+    ) -> str:
+        """Identify a reusable baseline: equal fingerprints mean the same arm measured the same way on the same items.
 
-        `data` identifies the items behind the suite (texts and tasks), which live with the worker.
+        `worker` identifies what lives with the worker: the model's files, texts and tasks, and the measuring code.
         """
         identity = {
             "arm": self.model_dump(mode="json"),
             "suite": suite.fingerprint,
+            "concurrency": concurrency,
             "engine_build": engine_build,
             "hardware": hardware,
-            "data": data,
+            "worker": worker,
         }
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def cache_modes(config: KVConfig, effective: EffectiveConfig | None) -> tuple[Mode, ...]:
+    """Cold always; warm wherever prefixes are reused, whether that was asked for or is the engine's own default."""
+    reused = config.reuse.prefix_caching or (effective is not None and effective.prefix_caching)
+    return ("cold", "warm") if reused else ("cold",)
 
 
 class Plan(Closed):
@@ -87,10 +96,12 @@ class Plan(Closed):
     def coverage_gaps(self) -> tuple[str, ...]:
         """What the deployment declares and the suite does not reach, one phrase each."""
         declared, gaps = self.change.deployment, []
-        if declared.max_context and declared.max_context > self.suite.max_context:
-            gaps.append(f"max_context {declared.max_context} > {self.suite.max_context} tokens reached")
-        if declared.decode_tokens and declared.decode_tokens > self.suite.decode_tokens:
-            gaps.append(f"decode_tokens {declared.decode_tokens} > {self.suite.decode_tokens} tokens decoded")
+        if declared.max_context and declared.max_context > self.suite.quality_context:
+            gaps.append(f"max_context {declared.max_context} > {self.suite.quality_context} tokens reached")
+        if declared.decode_tokens and declared.decode_tokens > self.suite.quality_decode:
+            gaps.append(
+                f"decode_tokens {declared.decode_tokens} > {self.suite.quality_decode} tokens decoded"
+            )
         return tuple(gaps)
 
 
@@ -134,7 +145,7 @@ def make_plan(
 
 def _default_length(change: Change, model: Model, suite: Suite) -> int:
     """What suite and deployment need, with headroom, up to what the model has."""
-    needed = max(suite.max_context, change.deployment.max_context or 0) + CONTEXT_HEADROOM
+    needed = max(suite.longest_request, change.deployment.max_context or 0) + CONTEXT_HEADROOM
     return min(needed, model.shape.max_context) if model.shape else needed
 
 
@@ -150,7 +161,7 @@ def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldPr
     if model.shape is None:
         return []
     limit = model.shape.max_context
-    lengths = {"suite": suite.max_context, "deployment.max_context": change.deployment.max_context or 0}
+    lengths = {"suite": suite.longest_request, "deployment.max_context": change.deployment.max_context or 0}
     return [
         FieldProblem(
             field=field, problem=f"{length} tokens are beyond the model's context", allowed=f"at most {limit}"
@@ -161,26 +172,28 @@ def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldPr
 
 
 def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> list[FieldProblem]:
-    names = {name: name.replace("_", "-") for name in config.engine_args}
-    return [
-        FieldProblem(
-            field=f"{arm}.engine_args.{name}",
-            problem="not allowed by the operator",
-            allowed=", ".join(sorted(allowed - FORBIDDEN_ARGUMENTS)) or "none",
-        )
-        for name, dashed in names.items()
-        if dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS
-    ]
+    """Engine arguments that the operator does not allow, and values that look like flags themselves."""
+    names = ", ".join(sorted(allowed - FORBIDDEN_ARGUMENTS)) or "none"
+    problems = []
+    for name, value in config.engine_args.items():
+        field, dashed = f"{arm}.engine_args.{name}", name.replace("_", "-")
+        if dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS:
+            problems.append(FieldProblem(field=field, problem="not allowed by the operator", allowed=names))
+        elif isinstance(value, str) and value.startswith("-"):
+            problems.append(
+                FieldProblem(field=field, problem=f"{value!r} looks like a flag", allowed="a plain value")
+            )
+    return problems
 
 
 def _scheduling_problems(config: KVConfig, arm: str, suite: Suite) -> list[FieldProblem]:
     scheduling, problems = config.scheduling, []
-    if scheduling.max_model_len and scheduling.max_model_len < suite.max_context:
+    if scheduling.max_model_len and scheduling.max_model_len < suite.longest_request:
         problems.append(
             FieldProblem(
                 field=f"{arm}.scheduling.max_model_len",
                 problem=f"the suite {suite.name} needs more",
-                allowed=f"at least {suite.max_context}",
+                allowed=f"at least {suite.longest_request}",
             )
         )
     batched, length = scheduling.max_num_batched_tokens, scheduling.max_model_len

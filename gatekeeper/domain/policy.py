@@ -1,67 +1,200 @@
-"""A policy: the rules that a change must pass, each with its limit and its reason."""
+"""A policy: the rules that a change must pass, each with its scope, its limit and its reason."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.base import Closed
+from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS, LimitForm
 
 Severity = Literal["block", "warn"]
 
+LIMIT_FORMS: Final[tuple[LimitForm, ...]] = (
+    "max_drop",
+    "at_least_of_baseline",
+    "at_most",
+    "at_most_noise_multiple",
+    "at_least",
+)
+ALL, EACH, WORST = "all", "each", "worst"
+"""The groups that are not the name of a task."""
+
+
+def positions_group(start: int, end: int) -> str:
+    """The group of a delta that speaks of decoded tokens `start` to `end` - 1 alone."""
+    return f"tokens {start}-{end}"
+
 
 class Rule(Closed):
-    """One line of a policy. Exactly one of the three limits, the one that fits the metric.
+    """One line of a policy: a metric, exactly one limit, where it applies, and why."""
 
-    max_drop: the metric may fall by less than this; at_most: its estimate must stay at or below;
-    at_least: at or above. All in the metric's own unit.
-    """
-
-    metric: str
-    max_drop: Annotated[float, Field(ge=0, le=1)] | None = None
-    at_most: float | None = None
-    at_least: float | None = None
-    severity: Severity = "block"
-    reason: Annotated[str, Field(min_length=1)]
+    metric: Annotated[
+        str,
+        Field(description="What is judged.", json_schema_extra={"enum": list(METRICS)}),
+    ]
+    max_drop: Annotated[
+        float | None,
+        Field(
+            ge=0, le=1, description="The metric may fall by less than this share: 0.02 means two points. A drop that "
+            "is shown to be real and not shown to be smaller fails.",
+        ),
+    ] = None  # fmt: skip
+    at_least_of_baseline: Annotated[
+        float | None,
+        Field(
+            gt=0, le=1, description="The candidate must keep more than this share of the baseline's accuracy: 0.99 is "
+            "MLPerf's form. Both arms' accuracies are estimated, paired by item.",
+        ),
+    ] = None  # fmt: skip
+    at_most: Annotated[
+        float | None,
+        Field(description="The estimate must stay at or below this, in the metric's unit."),
+    ] = None
+    at_most_noise_multiple: Annotated[
+        float | None,
+        Field(
+            gt=0, description="The estimate must stay at or below this many times what two launches of the baseline "
+            "differ by. Needs `limit_floor`.",
+        ),
+    ] = None  # fmt: skip
+    limit_floor: Annotated[
+        float | None,
+        Field(
+            gt=0, description="With `at_most_noise_multiple`: the limit is never below this, in the metric's unit, so "
+            "that a setup without noise does not fail every change.",
+        ),
+    ] = None  # fmt: skip
+    at_least: Annotated[
+        float | None,
+        Field(
+            description="The estimate must reach this, in the metric's unit. On kv_capacity_ratio or a speed ratio, a "
+            "value above 1 demands a gain.",
+        ),
+    ] = None  # fmt: skip
+    group: Annotated[
+        Name,
+        Field(
+            description="Accuracy metrics: `all` items together, `each` task by itself, the `worst` task, or the name "
+            "of one task.",
+            examples=[ALL, EACH, WORST, "gk_recall"],
+        ),
+    ] = ALL  # fmt: skip
+    mode: Annotated[
+        Mode | None,
+        Field(
+            description="Token metrics: only in this state of the prefix cache. Absent: in every state that the "
+            "candidate has."
+        ),
+    ] = None  # fmt: skip
+    decode_position: Annotated[
+        tuple[NonNegativeInt, PositiveInt] | None,
+        Field(
+            description="Token metrics: only decoded tokens [start, end), counted from 0; [64, 128] are the second 64."
+        ),
+    ] = None
+    severity: Annotated[Severity, Field(description="`warn` reports the rule but never closes the gate.")] = (
+        "block"
+    )
+    reason: Annotated[
+        str, Field(min_length=1, description="Why this limit and no other. Shown beside the result.")
+    ]
 
     @model_validator(mode="after")
     def _limit_fits_metric(self) -> Self:
         if self.metric not in METRICS:
             raise ValueError(f"unknown metric {self.metric!r}; allowed: {', '.join(METRICS)}")
-        given = [form for form in ("max_drop", "at_most", "at_least") if getattr(self, form) is not None]
-        form: LimitForm = METRICS[self.metric].form
-        if given != [form]:
+        metric = METRICS[self.metric]
+        given = [form for form in LIMIT_FORMS if getattr(self, form) is not None]
+        if len(given) != 1 or given[0] not in metric.forms:
+            allowed, stated = " or ".join(metric.forms), " and ".join(given) or "none"
+            raise ValueError(f"metric {self.metric} takes the limit {allowed}, not {stated}")
+        if (self.limit_floor is None) == (self.form == "at_most_noise_multiple"):
+            raise ValueError("at_most_noise_multiple and limit_floor belong together")
+        if self.max_drop is None and self.bound is not None and not _possible(metric.unit, self.bound):
             raise ValueError(
-                f"metric {self.metric} takes the limit {form}, not {' and '.join(given) or 'none'}"
+                f"{self.form}: {self.bound:g} is no possible limit of {self.metric} ({metric.unit})"
             )
         return self
 
+    @model_validator(mode="after")
+    def _scope_fits_metric(self) -> Self:
+        metric = METRICS[self.metric]
+        if self.group != ALL and not metric.has_tasks:
+            raise ValueError(f"metric {self.metric} has no tasks, so `group` says nothing")
+        if self.mode is not None and not metric.has_modes:
+            raise ValueError(f"metric {self.metric} is measured cold only, so `mode` says nothing")
+        if self.decode_position is not None:
+            start, end = self.decode_position
+            if metric.kind != "token" or start >= end:
+                raise ValueError("decode_position is [start, end] with start < end, of a token metric")
+        return self
+
     @property
-    def bound(self) -> float:
-        """The value of the metric's estimate at which the rule is just broken."""
+    def form(self) -> LimitForm:
+        """Which limit is given."""
+        return next(form for form in LIMIT_FORMS if getattr(self, form) is not None)
+
+    @property
+    def bound(self) -> float | None:
+        """The value of the metric's estimate at which the rule is just broken; None where only a run shows it."""
         if self.max_drop is not None:
             return -self.max_drop
-        limit = self.at_most if self.at_most is not None else self.at_least
-        assert limit is not None  # the validator saw to it
-        return limit
+        return self.at_most if self.at_most is not None else self.at_least
+
+    @property
+    def subset(self) -> str:
+        """The group of the deltas that the rule speaks of; `each` and `worst` stand for every task."""
+        return positions_group(*self.decode_position) if self.decode_position else self.group
+
+    @property
+    def demands_gain(self) -> bool:
+        """True for a ratio that an unchanged engine does not reach: the rule asks for what the change is for."""
+        if METRICS[self.metric].unit != "x" or self.bound is None:
+            return False
+        return self.bound > 1 if METRICS[self.metric].higher_is_better else self.bound < 1
+
+
+def _possible(unit: str, limit: float) -> bool:
+    match unit:
+        case "share":
+            return 0 <= limit <= 1
+        case "x":
+            return limit > 0
+        case _:
+            return limit >= 0
 
 
 class Policy(Closed):
-    """Rules and the error rate they are judged at. `alpha` is one-sided."""
+    """The rules that a change must pass, and the error rate they are judged at."""
 
-    name: Name
-    description: str = ""
-    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    name: Annotated[Name, Field(description="What changes call it; the name of the file without .yaml.")]
+    description: Annotated[str, Field(description="What it is for, in one sentence.")] = ""
+    alpha: Annotated[
+        float,
+        Field(
+            gt=0, lt=0.5, description="One-sided error rate: of passing a change that breaks a rule, and of failing "
+            "one that breaks none.",
+        ),
+    ] = 0.05  # fmt: skip
+    rules: Annotated[
+        tuple[Rule, ...],
+        Field(
+            min_length=1,
+            description="PASS needs every blocking rule; one proven regression fails. Two rules may "
+            "share a metric if their scopes differ.",
+        ),
+    ]  # fmt: skip
 
     @model_validator(mode="after")
     def _distinct_and_blocking(self) -> Self:
-        names = [rule.metric for rule in self.rules]
-        if len(set(names)) < len(names):
-            raise ValueError(f"a metric has more than one rule: {', '.join(sorted(names))}")
+        scopes = [(rule.metric, rule.subset, rule.mode) for rule in self.rules]
+        twice = sorted({scope[0] for scope in scopes if scopes.count(scope) > 1})
+        if twice:
+            raise ValueError(f"more than one rule in the same scope for {', '.join(twice)}")
         if all(rule.severity == "warn" for rule in self.rules):
             raise ValueError("no rule blocks, so every change would pass")
         return self

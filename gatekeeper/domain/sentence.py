@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gatekeeper.domain.metric import METRICS, Metric
+from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
 from gatekeeper.domain.verdict import Delta, Finding, Outcome, Verdict
 
 GAIN_FLOOR = 1.02
 """Below this ratio of capacity or speed a change is said to buy nothing."""
+BUYS_NOTHING = "the change does not buy what it was for"
 
 
 def amount(metric: Metric, value: float) -> str:
@@ -33,6 +35,72 @@ def bounds(metric: Metric, delta: Delta) -> str:
     return f"{estimate} ({100 * delta.confidence:g}% bounds {low} to {high})"
 
 
+def limit_in_force(rule: Rule, bound: float | None) -> str:
+    """The limit as it stood in a run, with where it comes from if it is relative."""
+    stated = amount(METRICS[rule.metric], bound) if bound is not None else "an unknown limit"
+    if rule.at_least_of_baseline is not None:
+        return f"{100 * rule.at_least_of_baseline:g}% of the baseline"
+    if rule.at_most_noise_multiple is not None:
+        return f"{stated} ({rule.at_most_noise_multiple:g} times the noise floor)"
+    return stated
+
+
+def kept(delta: Delta) -> str:
+    """How much of the baseline's accuracy is kept."""
+    if delta.kept is None or delta.kept_lower is None:
+        return "the baseline has no right answer"
+    return f"keeps {100 * delta.kept:.1f}% of the baseline, at least {100 * delta.kept_lower:.1f}%"
+
+
+def demand(rule: Rule) -> str:
+    """A rule as one sentence."""
+    metric = METRICS[rule.metric]
+    place = "".join([f" {_of_group(rule)}" if _of_group(rule) else "", f", {rule.mode}" if rule.mode else ""])
+    severity = "" if rule.severity == "block" else " This only warns."
+    subject = f"{metric.title}{place}"
+    return f"{subject[0].upper()}{subject[1:]}: {_demanded(rule, metric)}.{severity}"
+
+
+def _demanded(rule: Rule, metric: Metric) -> str:
+    match rule.form:
+        case "max_drop":
+            return f"falls by less than {points(rule.max_drop or 0)}"
+        case "at_least_of_baseline":
+            return f"stays above {100 * (rule.at_least_of_baseline or 0):g}% of the baseline's"
+        case "at_most_noise_multiple":
+            return (
+                f"at most {rule.at_most_noise_multiple:g} times what two launches of the baseline differ by, "
+                f"where {rule.limit_floor:g} {metric.unit} are always allowed"
+            )
+        case "at_most":
+            return f"at most {_plain(metric, rule.at_most)}"
+        case "at_least":
+            return f"at least {_plain(metric, rule.at_least)}"
+
+
+def points(share: float) -> str:
+    """A share of the items as points: `5 points`."""
+    return f"{100 * share:.3g} point" + ("" if share == 0.01 else "s")
+
+
+def _plain(metric: Metric, value: float | None) -> str:
+    match metric.unit:
+        case "share":
+            return f"{100 * (value or 0):g}%"
+        case "x":
+            return f"{value:g}x the baseline's"
+        case unit:
+            return f"{value:g} {unit}"
+
+
+def _of_group(rule: Rule) -> str:
+    if rule.decode_position:
+        start, end = rule.decode_position
+        return f"over decoded tokens {start} to {end - 1}"
+    words = {ALL: "", EACH: "of each task by itself", WORST: "of the worst task"}
+    return words.get(rule.group, f"of {rule.group}")
+
+
 def summary(
     verdict: Verdict, findings: Sequence[Finding], deltas: Sequence[Delta], coverage_gaps: Sequence[str]
 ) -> str:
@@ -42,14 +110,13 @@ def summary(
     first = [_phrase(finding) for finding in deciding]
     if verdict is Verdict.INVALID and coverage_gaps:
         first.insert(0, f"coverage: {', '.join(coverage_gaps)}")
-    named = {(finding.metric, finding.mode) for finding in deciding}
+    named = {(finding.metric, finding.mode, finding.group) for finding in deciding}
     rest = [
         _figure(delta)
         for delta in deltas
-        if METRICS[delta.metric].kind in ("token", "binary")
-        and delta.group == "all"
-        and (delta.metric, delta.mode) not in named
-        and delta.metric in ("decode_kl", "top1_agreement", "accuracy")
+        if delta.metric in ("decode_kl", "top1_agreement", "accuracy")
+        and delta.group == ALL
+        and (delta.metric, delta.mode, delta.group) not in named
     ]
     gains = [
         _figure(delta)
@@ -70,25 +137,37 @@ _DECIDES = {
 }
 
 
-def _title(metric: str, mode: str) -> str:
-    return METRICS[metric].title + (f" ({mode})" if mode != "cold" else "")
+def _title(metric: str, mode: str, group: str) -> str:
+    place = ", ".join(part for part, usual in ((group, ALL), (mode, "cold")) if part != usual)
+    return METRICS[metric].title + (f" ({place})" if place else "")
 
 
 def _phrase(finding: Finding) -> str:
-    title = _title(finding.metric, finding.mode)
+    title = _title(finding.metric, finding.mode, finding.group)
     if finding.outcome is Outcome.REGRESSED and finding.delta is not None:
-        metric = METRICS[finding.metric]
-        verb = {"at_most": "exceeds", "at_least": "is below", "max_drop": "is a proven loss, margin"}[
-            metric.form
-        ]
-        return f"{title} {bounds(metric, finding.delta)} {verb} {amount(metric, finding.rule.bound)}"
+        metric, rule = METRICS[finding.metric], finding.rule
+        limit = limit_in_force(rule, finding.limit)
+        tail = f": {BUYS_NOTHING}" if rule.demands_gain else ""
+        return f"{title} {bounds(metric, finding.delta)} {_verb(rule)} {limit}{tail}"
     return f"{title}: {finding.detail}"
+
+
+def _verb(rule: Rule) -> str:
+    match rule.form:
+        case "at_most" | "at_most_noise_multiple":
+            return "exceeds"
+        case "at_least":
+            return "is below the required" if rule.demands_gain else "is below"
+        case "max_drop":
+            return "is a proven loss, margin"
+        case "at_least_of_baseline":
+            return "is a proven loss and may leave less than"
 
 
 def _figure(delta: Delta) -> str:
     metric = METRICS[delta.metric]
     shown = bounds(metric, delta) if metric.kind in ("token", "binary") else amount(metric, delta.estimate)
-    return f"{_title(delta.metric, delta.mode)} {shown}"
+    return f"{_title(delta.metric, delta.mode, delta.group)} {shown}"
 
 
 def no_gain(deltas: Sequence[Delta]) -> tuple[str, ...]:

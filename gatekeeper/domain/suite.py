@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
@@ -16,6 +15,7 @@ class AccuracyProbe(Closed):
     """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all.
 
     `looks`: how often the evidence is looked at on the way, so that the probe can stop early; bundled tasks only.
+    `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
     """
 
     probe: Literal["accuracy"]
@@ -23,6 +23,15 @@ class AccuracyProbe(Closed):
     items_per_task: PositiveInt | None = None
     seed: NonNegativeInt = 0
     looks: Annotated[int, Field(ge=1, le=20, strict=True)] = 1
+    expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
+
+    @property
+    def items(self) -> dict[str, int | None]:
+        """By task, the number of items that will be measured; None: unknown."""
+        return {task: self._taken(self.expected_items.get(task)) for task in self.tasks}
+
+    def _taken(self, size: int | None) -> int | None:
+        return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
 
 
 class FidelityProbe(Closed):
@@ -65,25 +74,40 @@ class Suite(Closed):
     description: str
     probes: Annotated[tuple[Probe, ...], Field(min_length=1)]
 
-    @property
-    def max_context(self) -> int:
-        """The longest sequence, prompt and answer, that any probe of known length reaches, in tokens."""
-        return max(context + decode for context, decode in self._lengths())
+    @model_validator(mode="after")
+    def _one_probe_of_a_kind(self) -> Self:
+        kinds = [probe.probe for probe in self.probes]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError(f"a probe is there twice: {', '.join(kinds)}")
+        return self
 
     @property
-    def decode_tokens(self) -> int:
-        """The longest stretch of decoded tokens."""
-        return max(decode for _, decode in self._lengths())
+    def longest_request(self) -> int:
+        """Tokens of prompt and answer of the longest request whose length the suite decides."""
+        return max(context + decode for context, decode in (*self._quality_lengths(), *self._speed_lengths()))
 
-    def _lengths(self) -> Iterable[tuple[int, int]]:
-        yield 0, 0
-        for probe in self.probes:
-            if isinstance(probe, FidelityProbe):
-                yield probe.context_tokens, probe.decode_tokens
-            elif isinstance(probe, PerformanceProbe):
-                yield probe.shared_prefix_tokens + probe.input_tokens, probe.output_tokens
+    @property
+    def quality_context(self) -> int:
+        """The longest sequence at which quality is measured, in tokens. Speed at a length says nothing of quality."""
+        return max(context + decode for context, decode in self._quality_lengths())
+
+    @property
+    def quality_decode(self) -> int:
+        """The longest decoded stretch at which quality is measured, in tokens."""
+        return max(decode for _, decode in self._quality_lengths())
+
+    def _quality_lengths(self) -> list[tuple[int, int]]:
+        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        return [(0, 0), *((probe.context_tokens, probe.decode_tokens) for probe in fidelity)]
+
+    def _speed_lengths(self) -> list[tuple[int, int]]:
+        speed = [probe for probe in self.probes if isinstance(probe, PerformanceProbe)]
+        return [(probe.shared_prefix_tokens + probe.input_tokens, probe.output_tokens) for probe in speed]
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the suite's canonical JSON, without its description."""
-        return hashlib.sha256(self.model_dump_json(exclude={"description"}).encode()).hexdigest()
+        """The SHA-256 of the suite's canonical JSON, without what only describes it."""
+        described = self.model_dump_json(
+            exclude={"description": True, "probes": {"__all__": {"expected_items"}}}
+        )
+        return hashlib.sha256(described.encode()).hexdigest()

@@ -42,10 +42,11 @@ class CurvePoint(Closed):
 
 
 class Delta(Closed):
-    """One metric of one mode, candidate against baseline, in the metric's unit.
+    """One metric of one mode and group, candidate against baseline, in the metric's unit.
 
-    `estimate` is what rules bound: candidate - baseline for accuracy and NLL, the mean for KL and agreement, candidate
-    / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`; None where unbounded.
+    `estimate` is what rules bound: candidate - baseline for accuracy, choice probability and NLL, the mean for KL and
+    agreement, candidate / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`;
+    None where unbounded. `group`: `all`, one task, or a stretch of the decode such as `tokens 64-128`.
     """
 
     metric: str
@@ -65,6 +66,10 @@ class Delta(Closed):
     """One-sided p-value of the hypothesis that the candidate is not worse than the rule allows."""
     lost: int | None = None
     gained: int | None = None
+    kept: float | None = None
+    """Accuracy: candidate / baseline, the share of the baseline's right answers that is kept."""
+    kept_lower: float | None = None
+    """The one-sided lower bound of `kept` at `confidence`."""
     missing: int = 0
     more_items: int | None = None
     """How many more items would decide the rule at the present estimate; None: no rule, or none would."""
@@ -75,14 +80,25 @@ class Delta(Closed):
 
 
 class Finding(Closed):
-    """A rule applied to a delta. `detail` is one phrase a person can act on."""
+    """A rule applied to a delta. `detail` is one phrase a person can act on.
+
+    `bound`: the metric's value at which the rule was just broken in this run, also where the rule states it relative
+    to the noise or to the baseline; None: unknown, or a report from before this was stored.
+    """
 
     outcome: Outcome
     metric: str
     mode: Mode
+    group: str = "all"
     rule: Rule
+    bound: float | None = None
     delta: Delta | None = None
     detail: str
+
+    @property
+    def limit(self) -> float | None:
+        """The value at which the rule is just broken, as far as it is known."""
+        return self.bound if self.bound is not None else self.rule.bound
 
 
 class Noise(Closed):

@@ -163,7 +163,7 @@ def _argument_flags(name: str, value: EngineArgument) -> list[str]:
         case False:
             return [f"--no-{name.replace('_', '-')}"]
         case _:
-            return [flag, str(value)]
+            return [f"{flag}={value}"]  # one word, so that a value can never be read as another flag
 
 
 # --- from a command line ---------------------------------------------------------------------------------------------

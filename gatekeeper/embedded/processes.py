@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from gatekeeper import marked
+
 MARK: Final = "GATEKEEPER_STACK"
 """The environment variable by which all that a stack started, however indirectly, is found again."""
 POLL_S: Final = 0.1
@@ -84,20 +86,8 @@ def wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Pid and command line of every other process that carries `mark`. Empty where there is no /proc."""
-    wanted = f"{MARK}={mark}".encode()
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            command = (
-                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-            )
-        except OSError:  # it ended just now, or belongs to somebody else
-            continue
-        if wanted in environment and command and int(folder.name) != os.getpid():
-            found[int(folder.name)] = command
-    return found
+    """Pid and command line of every other process that carries `mark`."""
+    return marked.marked_processes(MARK, mark)
 
 
 def kill_marked(mark: str, *, within_s: float = 5.0) -> dict[int, str]:

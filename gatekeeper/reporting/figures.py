@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Rule
 from gatekeeper.domain.verdict import Delta, EngineInfo, Noise
@@ -68,17 +70,33 @@ def interval(delta: Delta) -> str:
 
 def limit(rule: Rule) -> str:
     """What a rule demands, such as `<= 0.05`, `>= 85.0%` or `drop < 5`, and whether it only warns."""
-    warns = ", warns" if rule.severity == "warn" else ""
-    if rule.max_drop is not None:
-        return f"drop < {100 * rule.max_drop:g}{warns}"
-    if rule.at_most is not None:
-        return f"<= {_bare(rule.metric, rule.at_most)}{warns}"
-    return f">= {_bare(rule.metric, rule.bound)}{warns}"
+    return _limit(rule) + (", warns" if rule.severity == "warn" else "")
 
 
-def _bare(metric: str, value: float) -> str:
+def _limit(rule: Rule) -> str:
+    match rule.form:
+        case "max_drop":
+            return f"drop < {100 * (rule.max_drop or 0):g}"
+        case "at_least_of_baseline":
+            return f"> {100 * (rule.at_least_of_baseline or 0):g}% of baseline"
+        case "at_most":
+            return f"<= {_bare(rule.metric, rule.at_most)}"
+        case "at_most_noise_multiple":
+            return f"<= {rule.at_most_noise_multiple:g} x noise, or {_bare(rule.metric, rule.limit_floor)}"
+        case "at_least":
+            return f">= {_bare(rule.metric, rule.at_least)}"
+        case _:
+            assert_never(rule.form)
+
+
+def _bare(metric: str, value: float | None) -> str:
     known = METRICS.get(metric)
     return number(metric, value) if known and known.unit in ("share", "x") else f"{value:g}"
+
+
+def of_group(metric: str, group: str) -> str:
+    """A metric's title with the part of the items that it speaks of."""
+    return title(metric) + ("" if group == "all" else f": {group}")
 
 
 def noise_figures(noise: Noise | None) -> str:

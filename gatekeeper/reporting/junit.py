@@ -35,7 +35,9 @@ def render_junit(run: RunView) -> str:
         ("skipped", "*/skipped"),
     ):
         suite.set(counted, str(len(suite.findall(tag))))
-    ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, [run.sentence, run.url])))
+    ET.SubElement(suite, "system-out").text = _clean(
+        "\n".join(filter(None, [run.sentence, *run.notes, run.url]))
+    )
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -52,7 +54,8 @@ def _case(run: RunView, name: str) -> ET.Element:
 
 
 def _finding_case(run: RunView, finding: Finding) -> ET.Element:
-    case = _case(run, f"{finding.metric} ({finding.mode})")
+    group = "" if finding.group == "all" else f" [{finding.group}]"
+    case = _case(run, f"{finding.metric}{group} ({finding.mode})")
     tag = _tag(finding)
     if tag:
         ET.SubElement(case, tag, type=str(finding.outcome), message=_clean(finding.detail)).text = _figures(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gatekeeper.domain.verdict import Finding, SettingRow
-from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, title
+from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, of_group, title
 from gatekeeper.reporting.text import one_line
 from gatekeeper.reporting.view import RunView
 
@@ -40,6 +40,8 @@ def _lines(run: RunView) -> Iterator[str]:
         summary = "Settings, requested and effective" + (f" ({count} differ)" if count else "")
         yield from _folded(summary, list(_settings_table(run.settings)))
     yield f"\nNoise floor: {escaped(noise_figures(run.noise))}  "
+    if not run.run_id:
+        return
     yield f"Engine: {escaped(engine_phrase(run.engine))}  "
     link = f"[{escaped(run.run_id)}]({run.url})" if run.url else escaped(run.run_id)
     yield f"Run: {link}"
@@ -62,7 +64,7 @@ def _finding_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     return [
         (
             str(finding.outcome),
-            title(finding.metric),
+            of_group(finding.metric, finding.group),
             finding.mode,
             interval(finding.delta) if finding.delta else "-",
             limit(finding.rule),

@@ -43,7 +43,7 @@ def _memory(plan: Plan, shape_source: str) -> Iterator[str]:
         yield f"KV cache: unknown, since the model's shape is not known ({shape_source})"
         return
     yield f"KV cache, by formula for {_shape_phrase(shape)} ({shape_source})"
-    context = plan.change.deployment.max_context or plan.suite.max_context
+    context = plan.change.deployment.max_context or plan.suite.quality_context
     before, after = (value for value in per_token if value is not None)
     ratio = f"{before / after:.2f}x the tokens in the same memory"
     load = f"{context:,} tokens x {plan.concurrency}"
@@ -75,7 +75,7 @@ def _launch(role: str, arm: ArmPlan) -> Iterator[str]:
 
 def _suite(plan: Plan) -> Iterator[str]:
     suite = plan.suite
-    yield f"Suite {suite.name}: reaches {suite.max_context} tokens of context, {suite.decode_tokens} decoded"
+    yield f"Suite {suite.name}: reaches {suite.quality_context} tokens of context, {suite.quality_decode} decoded"
     yield from (f"  {probe.probe:12} {_probe_phrase(probe)}" for probe in suite.probes)
 
 

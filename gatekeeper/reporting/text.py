@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from gatekeeper.domain.verdict import Delta, Finding, Outcome, SettingRow
-from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, title
+from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, of_group
 from gatekeeper.reporting.view import RunView
 
 WIDTH = 100
@@ -72,7 +72,7 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
     delta = finding.delta
     return (
         str(finding.outcome),
-        title(finding.metric),
+        of_group(finding.metric, finding.group),
         finding.mode,
         interval(delta) if delta else "-",
         limit(finding.rule),
@@ -84,7 +84,7 @@ def _deltas(deltas: Sequence[Delta]) -> Iterator[str]:
     yield "Measured, no rule"
     rows = [
         (
-            title(delta.metric) + ("" if delta.group == "all" else f": {delta.group}"),
+            of_group(delta.metric, delta.group),
             delta.mode,
             level(delta.metric, delta.baseline),
             level(delta.metric, delta.candidate),
@@ -106,12 +106,12 @@ def _settings(settings: Sequence[SettingRow]) -> Iterator[str]:
 
 
 def _facts(run: RunView) -> Iterator[str]:
-    facts = [
-        ("noise floor", noise_figures(run.noise)),
-        ("engine", engine_phrase(run.engine)),
-        *(("note", note) for note in run.notes),
-        ("run", " ".join(part for part in (run.run_id, run.url) if part)),
-    ]
+    facts = [("noise floor", noise_figures(run.noise))]
+    if run.run_id:
+        facts.append(("engine", engine_phrase(run.engine)))
+    facts += [("note", note) for note in run.notes]
+    if run.run_id:
+        facts.append(("run", " ".join(part for part in (run.run_id, run.url) if part)))
     for label, text in facts:
         lines = textwrap.wrap(one_line(text), WIDTH - 13, break_long_words=False) or [""]
         yield f"{label:13}{lines[0]}"

@@ -20,7 +20,8 @@ class RunView(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    run_id: str
+    run_id: str | None
+    """None: the results of another program, without a run and an engine of ours."""
     name: str
     state: str
     model: str | None = None
@@ -48,10 +49,12 @@ class RunView(BaseModel):
     @property
     def unruled_deltas(self) -> tuple[Delta, ...]:
         """What was measured without a rule that speaks of it."""
-        ruled = {(finding.metric, finding.mode) for finding in self.findings if finding.delta}
-        return tuple(
-            delta for delta in self.deltas if delta.group != "all" or (delta.metric, delta.mode) not in ruled
-        )
+        ruled = {
+            (found.delta.metric, found.delta.mode, found.delta.group)
+            for found in self.findings
+            if found.delta
+        }
+        return tuple(delta for delta in self.deltas if (delta.metric, delta.mode, delta.group) not in ruled)
 
 
 def read_run(document: Mapping[str, Any]) -> RunView:

@@ -23,18 +23,20 @@ def run_detail(run: RunRow, arms: Sequence[tuple[str, ArmRow]]) -> RunDetail:
     """
     report: dict[str, Any] = {}
     if run.report is not None:
-        parsed = Report.model_validate(run.report, extra="ignore")
-        fields = ("findings", "deltas", "noise", "requested", "effective", "engine", "settings", "notes")
-        report = {name: getattr(parsed, name) for name in fields}
+        report = report_fields(Report.model_validate(run.report, extra="ignore"))
     return RunDetail(
-        **_summary(run),
-        **report,
+        **_summary(run) | report,
         suite=run.plan["suite"]["name"],
         policy=run.plan["policy"]["name"],
         change=run.plan["change"],
         plan=run.plan,
         arms=tuple(_arm(run, role, arm) for role, arm in arms),
     )
+
+
+def report_fields(report: Report) -> dict[str, Any]:
+    """What a run shows of its report."""
+    return {name: getattr(report, name) for name in Report.model_fields if name in RunDetail.model_fields}
 
 
 def delta(row: DeltaRow) -> DeltaView:

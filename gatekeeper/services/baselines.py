@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from gatekeeper.domain.errors import Conflict
+from gatekeeper.domain.measurement import Role
 from gatekeeper.services.views import View
 from gatekeeper.storage import arms, baselines, runs
 from gatekeeper.storage.arm_tables import ArmRow, BaselineRow
@@ -44,17 +45,24 @@ def keep(
     fingerprint: str,
     baseline_arm_id: int,
     control_arm_id: int,
-) -> None:
-    """Put two complete arms of this run into use for later ones. Raises LeaseLost and Conflict."""
+) -> bool:
+    """Put two complete arms of this run into use for later ones, if both are sound; say whether they were.
+
+    Raises LeaseLost and Conflict.
+    """
     with transaction(sessions) as session:
         runs.get_held_run(session, run_id, owner)
-        for role, arm_id in (("baseline", baseline_arm_id), ("control", control_arm_id)):
+        offered: tuple[tuple[Role, int], ...] = (("baseline", baseline_arm_id), ("control", control_arm_id))
+        for role, arm_id in offered:
             arm = arms.get_arm(session, arm_id)
             if arm.role != role or not arm.complete or arm.run_id != run_id:
                 raise Conflict(f"arm {arm_id} is not a complete {role} of run {run_id}")
+            if not arms.load_record(session, role, arm).sound:
+                return False
         baselines.add_baseline(
             session, fingerprint, baseline_arm_id=baseline_arm_id, control_arm_id=control_arm_id
         )
+        return True
 
 
 def list_baselines(sessions: Sessions, *, retired: bool = False, limit: int = 200) -> list[BaselineView]:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Report, Verdict
 from gatekeeper.storage import deltas, events, runs
-from gatekeeper.storage.base import NOW
+from gatekeeper.storage.base import NOW, Json
 from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.tables import RunRow
 
@@ -35,6 +35,11 @@ def end_cancelled(session: Session, run: RunRow) -> None:
 def end_error(session: Session, run: RunRow, cause: str) -> None:
     """Finish a locked run with ERROR."""
     end_report(session, run, Report(verdict=Verdict.ERROR, sentence=f"ERROR: {cause}"))
+
+
+def was_judged(report: Json | None) -> bool:
+    """True for the stored report of a run that the judge weighed: only then does it say what was requested."""
+    return bool(report and report.get("requested"))
 
 
 def end_report(session: Session, run: RunRow, report: Report) -> None:

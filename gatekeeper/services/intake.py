@@ -12,7 +12,7 @@ from gatekeeper.domain.change import Change
 from gatekeeper.domain.documents import parse_change
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.domain.vllm_flags import parse_serve_command, serve_flags
+from gatekeeper.domain.vllm_flags import parse_serve_command
 from gatekeeper.settings import Settings
 from gatekeeper.storage import models
 
@@ -59,7 +59,7 @@ def engine_flags(plan: Plan) -> dict[str, tuple[str, ...]]:
     flags, problems = {}, []
     for role, arm in (("baseline", plan.baseline), ("candidate", plan.candidate)):
         try:
-            flags[role] = serve_flags(arm.config, shape=arm.model.shape)
+            flags[role] = arm.serve_flags
         except ValueError as error:
             problems.append(FieldProblem(field=role, problem=str(error)))
     if problems:

@@ -79,23 +79,30 @@ def items_to_decide(
 
 
 def items_to_decide_mean(
-    values: npt.ArrayLike, clusters: npt.ArrayLike, *, limit: float, confidence: float, power: float = 0.8
+    values: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    *,
+    limit: float,
+    harm_from: float | None = None,
+    confidence: float,
+    power: float = 0.8,
 ) -> int | None:
-    """How many MORE items, in more documents of the present average size, put the mean's interval wholly on one side of
-    `limit` with probability `power`, if the present mean and spread are the truth.
+    """How many MORE items, in more documents of the present average size, put the mean's interval wholly below `limit`
+    or wholly above `harm_from` (default: `limit`) with probability `power`, if present mean and spread are the truth.
 
     0 when already so, None when more than `MOST_ITEMS` documents would be needed. Errors as in `clustered_mean`.
     """
     check_confidence(confidence)
     m = clustered_mean(values, clusters)
+    harm = limit if harm_from is None else harm_from
     if m.spread == 0:
-        return 0 if m.mean != limit else None
+        return 0 if m.mean < limit or m.mean > harm else None
 
     def chance(more: int) -> float:
         total = m.n_clusters + more
-        z = float(t.ppf(confidence, total - 1))
-        statistic = (m.mean - limit) / m.spread * math.sqrt(total)
-        return _chance_beyond(z, statistic, more / total) + _chance_beyond(z, -statistic, more / total)
+        z, scale = float(t.ppf(confidence, total - 1)), math.sqrt(total) / m.spread
+        below, above = (limit - m.mean) * scale, (m.mean - harm) * scale
+        return _chance_beyond(z, below, more / total) + _chance_beyond(z, above, more / total)
 
     documents = _fewest(chance, power)
     return None if documents is None else math.ceil(documents * m.n_items / m.n_clusters)

@@ -156,10 +156,11 @@ def list_dead_roles(session: Session, run_id: UUID, *, before_attempt: int) -> f
 
 def load_records(session: Session, run_id: UUID, attempt: int) -> Mapping[Role, ArmRecord]:
     """Everything that judging an attempt needs."""
-    return {role: _record(session, role, arm) for role, arm in list_arms(session, run_id, attempt)}
+    return {role: load_record(session, role, arm) for role, arm in list_arms(session, run_id, attempt)}
 
 
-def _record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
+def load_record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
+    """An arm with everything that was measured on it."""
     return ArmRecord(
         role=role,
         plan=ArmPlan.model_validate(arm.plan),
@@ -178,12 +179,19 @@ def _record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
 def _measurements(session: Session, arm_id: int) -> tuple[Measurement, ...]:
     row = MeasurementRow
     columns = select(row.suite, row.mode, row.item_id, row.cluster, row.metric, row.value, row.reason)
-    ordered = columns.where(row.arm_id == arm_id).order_by(row.suite, row.mode, row.item_id, row.metric)
+    ordered = columns.where(row.arm_id == arm_id).order_by(
+        *_in_byte_order(row.suite, row.mode, row.item_id, row.metric)
+    )
     return tuple(Measurement(**entry) for entry in session.execute(ordered).mappings())
 
 
 def _traces(session: Session, arm_id: int) -> tuple[TokenTrace, ...]:
     row = TraceRow
     columns = select(row.suite, row.mode, row.item_id, row.cluster, row.payload)
-    ordered = columns.where(row.arm_id == arm_id).order_by(row.suite, row.mode, row.item_id)
+    ordered = columns.where(row.arm_id == arm_id).order_by(*_in_byte_order(row.suite, row.mode, row.item_id))
     return tuple(load_trace(**entry) for entry in session.execute(ordered).mappings())
+
+
+def _in_byte_order(*columns: Any) -> list[Any]:
+    """An order that no database's locale changes: the last bit of a sum of floats depends on it."""
+    return [column.collate("C") for column in columns]

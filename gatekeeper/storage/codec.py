@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -79,6 +80,28 @@ def dump_trace(trace: TokenTrace) -> Json:
 def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, payload: Json) -> TokenTrace:
     """Return the trace of a payload that `dump_trace` wrote."""
     return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, **payload)
+
+
+def canonical_json(document: Any) -> str:
+    """One text for each value that JSON can hold, so that what was stored and what is at hand can be compared.
+
+    As RFC 8785 has it, keys are sorted and a number is its value: JSONB keeps no -0.0, and 1e22 without exponent.
+    """
+    return json.dumps(
+        _plain_numbers(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def _plain_numbers(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {key: _plain_numbers(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_plain_numbers(entry) for entry in value]
+        case _:
+            return value
 
 
 def _finite(values: Sequence[float | None]) -> list[float | None]:

@@ -137,6 +137,13 @@ def list_unanswered(
     return list(session.scalars(statement.with_for_update(key_share=True, skip_locked=True)))
 
 
+def list_finished(session: Session) -> list[tuple[UUID, str]]:
+    """Id and label of all finished runs, the oldest first."""
+    statement = select(RunRow.id, RunRow.label).where(RunRow.state == RunState.FINISHED)
+    rows = session.execute(statement.order_by(RunRow.created_at, RunRow.id))
+    return [(run_id, label) for run_id, label in rows]
+
+
 def _at(now: datetime | None) -> Any:
     return NOW if now is None else literal(now, RunRow.queued_at.type)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 from gatekeeper.domain.metric import METRICS, Metric
 from gatekeeper.domain.policy import Rule
@@ -12,7 +12,7 @@ NOT_MEASURED: Final = "not measured"
 MINUS: Final = "\N{MINUS SIGN}"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
-SIGNED: Final = frozenset({"accuracy", "decode_nll"})
+SIGNED: Final = frozenset({"accuracy", "choice_probability", "decode_nll"})
 """Metrics that are differences, so that their sign says something."""
 
 LEVEL_UNITS: Final = {"_tok_s": " tok/s", "_ms": " ms"}
@@ -29,6 +29,11 @@ def unit(metric: str) -> str:
     """The unit that a figure of this metric does not carry itself."""
     known = METRICS.get(metric)
     return known.unit if known and known.unit not in ("share", "x") else ""
+
+
+def of_group(metric: str, group: str) -> str:
+    """A metric's name with the part of the items that it speaks of."""
+    return title(metric) + ("" if group == "all" else f": {group}")
 
 
 def number(metric: str, value: float | None) -> str:
@@ -65,20 +70,27 @@ def span(metric: str, lower: float | None, upper: float | None) -> str:
 
 def limit(rule: Rule) -> str:
     """What a rule demands: `≤ 0.05`, `≥ 85%`, `drop < 5 pts`."""
-    if rule.max_drop is not None:
-        return f"drop < {100 * rule.max_drop:g} pts"
-    if rule.at_most is not None:
-        return f"≤ {_demand(rule.metric, rule.at_most)}"
-    return f"≥ {_demand(rule.metric, rule.bound)}"
+    match rule.form:
+        case "max_drop":
+            return f"drop < {100 * (rule.max_drop or 0):g} pts"
+        case "at_least_of_baseline":
+            return f"> {100 * (rule.at_least_of_baseline or 0):g}% of the baseline"
+        case "at_most":
+            return f"≤ {_demand(rule.metric, rule.at_most)}"
+        case "at_most_noise_multiple":
+            floor = _demand(rule.metric, rule.limit_floor)
+            return f"≤ {rule.at_most_noise_multiple:g}{TIMES} the noise floor, or {floor}"
+        case "at_least":
+            return f"≥ {_demand(rule.metric, rule.at_least)}"
+        case _:
+            assert_never(rule.form)
 
 
-def bound_mark(rule: Rule) -> str:
-    """The limit as a mark on an axis."""
-    return (
-        _typeset(f"{-100 * rule.max_drop:g} pts")
-        if rule.max_drop is not None
-        else _demand(rule.metric, rule.bound)
-    )
+def bound_mark(metric: str, bound: float) -> str:
+    """A limit as a mark on an axis."""
+    known = METRICS.get(metric)
+    is_drop = known is not None and known.form == "max_drop"
+    return _typeset(f"{100 * bound:.3g} pts") if is_drop else _demand(metric, bound)
 
 
 def neutral(metric: str) -> float:
@@ -147,8 +159,9 @@ def _bare(metric: str, value: float) -> str:
     return number(metric, value).removesuffix(" pts").removesuffix("%").removesuffix(TIMES)
 
 
-def _demand(metric: str, value: float) -> str:
+def _demand(metric: str, value: float | None) -> str:
     known = METRICS.get(metric)
+    value = value or 0.0
     match known:
         case Metric(unit="share"):
             return f"{100 * value:g}%"

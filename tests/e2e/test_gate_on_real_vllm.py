@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from workers.engines.supervisor import MARKER
+from gatekeeper.marked import marked_processes
 from workers.models import bundled_model_dir, is_built
+from workers.supervisor import MARKER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 
@@ -23,10 +24,10 @@ HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY_SUITE = """
 name: tiny
-description: Four documents, for what happens around measuring.
+description: Eight documents, for what happens around measuring.
 probes:
   - {probe: capacity}
-  - {probe: fidelity, documents: 4, context_tokens: 384, decode_tokens: 32}
+  - {probe: fidelity, documents: 8, context_tokens: 384, decode_tokens: 32}
 """
 TINY_POLICY = """
 name: tiny
@@ -126,36 +127,19 @@ def _service_url(home: Path, up: subprocess.Popen[bytes]) -> str:
 
 def engines_of(home: Path) -> dict[int, str]:
     """Pid and command line of every process that a worker of this stack launched."""
-    wanted = f"GATEKEEPER_HOME={home}".encode()
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if command and wanted in variables and any(v.startswith(f"{MARKER}=".encode()) for v in variables):
-            found[int(entry.name)] = command
-    return found
+    launched = marked_processes(MARKER, "")
+    return {
+        pid: command
+        for pid, command in marked_processes("GATEKEEPER_HOME", str(home)).items()
+        if pid in launched
+    }
 
 
 def workers_of(home: Path) -> list[int]:
     """The processes of this stack's Celery worker."""
-    wanted = f"GATEKEEPER_HOME={home}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if (
-            wanted in variables
-            and b"celery" in command
-            and not any(v.startswith(f"{MARKER}=".encode()) for v in variables)
-        ):
-            found.append(int(entry.name))
-    return found
+    launched = marked_processes(MARKER, "")
+    members = marked_processes("GATEKEEPER_HOME", str(home))
+    return [pid for pid, command in members.items() if "celery" in command and pid not in launched]
 
 
 def test_fp8_e5m2_fails_and_the_figures_are_those_of_this_engine(stack: Stack) -> None:

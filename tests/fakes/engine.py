@@ -26,7 +26,7 @@ SUITE = Suite.model_validate(
         "description": "for the fake engine",
         "probes": [
             {"probe": "capacity"},
-            {"probe": "fidelity", "documents": 4, "context_tokens": 64, "decode_tokens": 16, "top_k": 2},
+            {"probe": "fidelity", "documents": 8, "context_tokens": 64, "decode_tokens": 16, "top_k": 2},
         ],
     }
 )
@@ -69,7 +69,7 @@ class FakeEngine(Vllm):
     def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
         return {}
 
-    def info(self, plan: ArmPlan) -> EngineInfo:
+    def info(self, plan: ArmPlan, *, gpu: str | None) -> EngineInfo:
         return EngineInfo(name="fake", version="1", device="cpu", hardware="test")
 
 

@@ -38,7 +38,7 @@ class Engine(Protocol):
         """Variables to add. `gpu`: the device to use, as CUDA_VISIBLE_DEVICES takes it."""
         ...
 
-    def info(self, plan: ArmPlan) -> EngineInfo:
+    def info(self, plan: ArmPlan, *, gpu: str | None) -> EngineInfo:
         """The installed build and the hardware it will run on."""
         ...
 
@@ -86,9 +86,11 @@ class Server:
         return answer
 
     def metrics(self) -> dict[str, float]:
-        """The engine's counters and gauges now."""
+        """The engine's counters and gauges now. Raises EngineStalled or EngineDied like `post`."""
         try:
-            text = self.client.get("/metrics", timeout=HEALTH_SECONDS * 4).text
+            text = self.client.get("/metrics", timeout=self.stall_seconds).text
+        except httpx.TimeoutException as error:
+            raise EngineStalled(f"no metrics within {self.stall_seconds:.0f} s") from error
         except httpx.TransportError as error:
             raise self.died(error) from error
         return parse_metrics(text)
@@ -126,14 +128,16 @@ def launch(
 ) -> Iterator[Server]:
     """Start an engine, wait until it has answered one real completion, and stop it however the block ends.
 
-    Raises EngineRefused with the root cause if it exits before that, EngineStalled if it takes too long.
+    Raises EngineRefused, with the root cause if it exits before that, and also if it takes too long.
     """
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     argv = engine.argv(plan, port=port)
     process = start(argv, run_id=run_id, log=log, environment=engine.environment(plan, gpu=gpu))
     try:
-        with httpx.Client(base_url=base_url, limits=httpx.Limits(max_connections=None)) as client:
+        with httpx.Client(
+            base_url=base_url, limits=httpx.Limits(max_connections=None), trust_env=False
+        ) as client:
             server = Server(
                 engine=engine, plan=plan, base_url=base_url, argv=argv, process=process, client=client,
                 stall_seconds=stall_seconds, check=check,
@@ -160,7 +164,7 @@ def _wait_ready(server: Server, start_seconds: float) -> None:
                 _complete_once(server)
                 return
         time.sleep(0.5)
-    raise EngineStalled(f"not ready within {start_seconds:.0f} s")
+    raise EngineRefused(f"not ready within {start_seconds:.0f} s")
 
 
 def _complete_once(server: Server) -> None:

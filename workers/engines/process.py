@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.engines.supervisor import MARKER, TERM_SECONDS, end_marked
+from workers.supervisor import MARKER, TERM_SECONDS, end_marked
+
+SUBPROCESS_VARIABLES = {
+    "SPT_NOENV": "1",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+}
+"""setproctitle, which vLLM uses, must not wipe the environment that carries the marker; loopback needs no proxy."""
 
 LOG_BYTES = 2_000_000
 """How much of a log is kept: its first and its last half of this."""
@@ -61,11 +68,11 @@ def start(command: Sequence[str], *, run_id: str, log: Path, environment: Mappin
     marker = f"{run_id}:{uuid.uuid4().hex[:12]}"
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "workers.engines.supervisor", *command],
+            [sys.executable, "-m", "workers.supervisor", *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment | {MARKER: marker},
+            env=os.environ | environment | SUBPROCESS_VARIABLES | {MARKER: marker},
             start_new_session=True,
         )
     return Supervised(supervisor=supervisor, marker=marker, log=log)

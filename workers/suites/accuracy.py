@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.suite import AccuracyProbe
+from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised
 from workers.suites.items import BUNDLED_TASKS, Batch, all_bundled, batches, workload
 from workers.suites.tool import run_tool
 
-SUITE = "accuracy"
+SUITE = lm_eval.SUITE
 CORRECTNESS_METRICS: Final = ("acc", "exact_match")
 """lm-eval's per-sample metrics that are right or wrong, the first present one counts."""
 
@@ -90,6 +90,7 @@ def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, A
             "base_url": f"{bench.server.base_url}/v1/completions",
             "model": model.name,
             "tokenizer": model.source,
+            "revision": model.revision or "main",
             "num_concurrent": bench.concurrency,
             "max_retries": 1,
             "tokenized_requests": True,
@@ -117,47 +118,36 @@ def task_folder(bench: Bench) -> Path:
 
 
 def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
-    """Bundled tasks need no hub: lm-eval is kept off the network, its caches inside the arm's directory."""
+    """Bundled tasks on a local model need no hub: then lm-eval is kept off the network, its caches in the workdir."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    if all_bundled(probe):
+    if all_bundled(probe) and Path(bench.server.plan.model.source).is_absolute():
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(bench.workdir / "hf")}
     return variables
 
 
 def read_samples(output: Path) -> Iterator[Measurement]:
-    """Measurements from every `samples_<task>_<time>.jsonl` below `output`.
+    """Measurements from the samples of every task below `output`.
 
-    A task with several answer filters logs an item once per filter; the first one counts.
+    A task with several answer filters logs an item once per filter; the first one counts. Raises ProbeFailed.
     """
-    seen: set[tuple[str, str]] = set()
-    for path in sorted(output.rglob("samples_*.jsonl")):
-        task = path.stem.removeprefix("samples_").rpartition("_")[0]
-        with path.open(encoding="utf-8") as lines:
-            for row in (row for line in lines for row in measurements_of(task, json.loads(line))):
-                if (row.item_id, row.metric) not in seen:
-                    seen.add((row.item_id, row.metric))
-                    yield row
-
-
-def measurements_of(task: str, sample: Mapping[str, Any]) -> Iterator[Measurement]:
-    """One logged sample: `correct` as 0 or 1, and `right_choice_probability` for a multiple-choice item."""
-    document = sample["doc"] if isinstance(sample.get("doc"), Mapping) else {}
-    item = str(document.get("id") or sample["doc_hash"][:16])
-    place = partial(Measurement.of, suite=SUITE, mode="cold", item_id=f"{task}/{item}", cluster=task)
-    known = [metric for metric in CORRECTNESS_METRICS if metric in sample]
-    if known:
-        yield place(metric="correct", value=float(sample[known[0]]))
-    probability = right_choice_probability(sample.get("filtered_resps", []), str(sample.get("target")))
-    if probability is not None:
-        yield place(metric="right_choice_probability", value=probability)
-
-
-def right_choice_probability(responses: Sequence[Any], target: str) -> float | None:
-    """Softmax over the choices' log-likelihoods at the target index; None for anything but multiple choice."""
     try:
-        scores = [float(response[0]) for response in responses]
-        index = int(target)
-        weights = [math.exp(score - max(scores)) for score in scores]
-        return weights[index] / sum(weights)
-    except (TypeError, ValueError, IndexError, KeyError):
-        return None
+        for file in lm_eval.list_sample_files(output).values():
+            seen: set[str] = set()
+            for sample in lm_eval.read_samples(file):
+                item_id = f"{file.task}/{sample.document_id or sample.doc_hash[:16]}"
+                if item_id not in seen:
+                    seen.add(item_id)
+                    yield from measurements_of(file.task, item_id, sample)
+    except UnreadableInput as error:
+        raise ProbeFailed(str(error)) from error
+
+
+def measurements_of(task: str, item_id: str, sample: lm_eval.Sample) -> Iterator[Measurement]:
+    """One logged sample: `correct` as 0 or 1, and `right_choice_probability` for a multiple-choice item."""
+    logged = (sample.values.get(metric) for metric in CORRECTNESS_METRICS)
+    return lm_eval.measurements_of(
+        item_id=item_id,
+        cluster=task,
+        correct=next((value for value in logged if value is not None), None),
+        probability=sample.right_choice_probability,
+    )

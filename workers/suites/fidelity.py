@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -25,6 +25,7 @@ from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised
 
 SUITE = "fidelity"
+POLL_SECONDS = 0.5
 TOKEN_PREFIX = "token_id:"  # noqa: S105 - vLLM's spelling of a token given by its id
 
 
@@ -85,14 +86,15 @@ def _tokenize(server: Server, text: str) -> list[int]:
 def _scored(
     probe: FidelityProbe, bench: Bench, documents: Sequence[Document], mode: Mode
 ) -> Iterator[TokenTrace]:
-    with ThreadPoolExecutor(bench.concurrency) as pool:
-        tasks = [pool.submit(score, probe, bench.server, document, mode) for document in documents]
-        try:
-            for task in as_completed(tasks):
-                yield task.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(bench.concurrency)
+    pending = {pool.submit(score, probe, bench.server, document, mode) for document in documents}
+    try:
+        while pending:
+            bench.server.check()
+            done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            yield from (task.result() for task in done)
+    finally:  # without waiting: requests under way end with the engine, which is stopped next
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def score(probe: FidelityProbe, server: Server, document: Document, mode: Mode) -> TokenTrace:
@@ -113,8 +115,38 @@ def score(probe: FidelityProbe, server: Server, document: Document, mode: Mode) 
             server.post("/v1/completions", body | {"max_tokens": 1})
         answer: Any = server.post("/v1/completions", body)
     except httpx.HTTPStatusError as error:
+        if error.response.is_server_error and _completes(server, document):
+            return broken_trace(document, mode=mode)
         raise ProbeFailed(f"{document.item_id}: {error.response.text[:300]}") from error
     return trace_of(answer["choices"][0]["logprobs"], document, mode=mode, top_k=probe.top_k)
+
+
+def _completes(server: Server, document: Document) -> bool:
+    """Whether the engine answers the same prompt when it need not write log-probabilities."""
+    body = {
+        "model": server.plan.model.name,
+        "prompt": list(document.prompt),
+        "max_tokens": 1,
+        "temperature": 0.0,
+    }
+    try:
+        server.post("/v1/completions", body)
+    except httpx.HTTPStatusError:
+        return False
+    return True
+
+
+def broken_trace(document: Document, *, mode: Mode) -> TokenTrace:
+    """The trace of a document whose log-probabilities could not be written down.
+
+    JSON has no NaN: an engine that computes one answers with a server error, while it still completes the same prompt.
+    """
+    nothing = [None] * len(document.reference)
+    return TokenTrace(
+        suite=SUITE, mode=mode, item_id=document.item_id, cluster=document.item_id, token_ids=document.reference,
+        token_logprobs=nothing, top_ids=[[token] for token in document.reference],
+        top_logprobs=[[None] for _ in document.reference],
+    )  # fmt: skip
 
 
 def trace_of(logprobs: Mapping[str, Any], document: Document, *, mode: Mode, top_k: int) -> TokenTrace:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gatekeeper.domain.measurement import Measurement
+from gatekeeper.domain.measurement import Exercise, Measurement
 from gatekeeper.domain.suite import PerformanceProbe
 from workers.suites.base import Bench, exercised
 from workers.suites.tool import run_tool
@@ -42,10 +42,20 @@ def run(probe: PerformanceProbe, bench: Bench) -> None:
             | {"OMP_NUM_THREADS": "1"},
             poll=lambda: bench.advance(len(list(results.glob("round-*.json"))), total),
         )
+    failed = 0
     for number in range(1, total):
         result = json.loads((results / f"round-{number}.json").read_text(encoding="utf-8"))
+        failed += failed_requests(result, probe)
         bench.sink.measurements(measurements_of(result, number, probe))
+    proof = Exercise(suite=SUITE, mode="cold", counter="failed requests", moved=failed, expected="still")
+    bench.sink.exercises([proof])
     bench.advance(total, total)
+
+
+def failed_requests(result: Mapping[str, Any], probe: PerformanceProbe) -> int:
+    """Requests of a round that came to nothing: failed, or without a token."""
+    completed = int(result["completed"]) if int(result["total_output_tokens"]) else 0
+    return probe.prompts - completed
 
 
 def command(probe: PerformanceProbe, bench: Bench, results: Path) -> list[str]:
@@ -65,24 +75,10 @@ def command(probe: PerformanceProbe, bench: Bench, results: Path) -> list[str]:
 
 
 def measurements_of(result: Mapping[str, Any], number: int, probe: PerformanceProbe) -> list[Measurement]:
-    """One round's figures. A round with failed requests or without tokens measured nothing, and says so."""
-    failed = probe.prompts - int(result["completed"])
-    tokens = int(result["total_output_tokens"])
-    broken = (
-        f"{failed} of {probe.prompts} requests failed" if failed else "" if tokens else "no tokens came back"
-    )
+    """One round's figures. A round with failed requests measured nothing but that."""
     place = partial(Measurement.of, suite=SUITE, mode="cold", item_id=f"round-{number}", cluster="launch")
-    rows = [
-        Measurement.missing(
-            suite=SUITE,
-            mode="cold",
-            item_id=f"round-{number}",
-            cluster="launch",
-            metric=metric,
-            reason=broken,
-        )
-        if broken
-        else place(metric=metric, value=float(result[key]))
-        for metric, key in FIGURES.items()
+    failed = failed_requests(result, probe)
+    figures = {} if failed else {metric: float(result[key]) for metric, key in FIGURES.items()}
+    return [
+        place(metric=metric, value=value) for metric, value in (figures | {"failed_requests": failed}).items()
     ]
-    return [*rows, place(metric="failed_requests", value=failed)]

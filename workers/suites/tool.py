@@ -11,6 +11,7 @@ from workers.engines.process import read_log, start
 from workers.suites.base import Bench
 
 WORK_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+WAITING_GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 POLL_SECONDS = 0.5
 
 
@@ -42,6 +43,7 @@ def run_tool(
 def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], None]) -> None:
     """Return when the tool has ended or the engine has died; raise when nothing moves any more."""
     server, last_work, last_moved = bench.server, -1.0, time.monotonic()
+    patience = server.stall_seconds
     while not wait(POLL_SECONDS):
         server.check()
         if not server.process.alive:
@@ -50,8 +52,10 @@ def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], None]
         work = sum(counters.get(counter, 0.0) for counter in WORK_COUNTERS)
         if work != last_work:
             last_work, last_moved = work, time.monotonic()
-        elif time.monotonic() - last_moved > server.stall_seconds:
-            raise EngineStalled(f"no token in or out for {server.stall_seconds:.0f} s")
+        elif time.monotonic() - last_moved > patience:
+            if sum(counters.get(gauge, 0.0) for gauge in WAITING_GAUGES):
+                raise EngineStalled(f"requests wait, but no token in or out for {patience:.0f} s")
+            raise ProbeFailed(f"the tool has sent no request for {patience:.0f} s")
         poll()
 
 

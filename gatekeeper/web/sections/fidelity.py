@@ -51,13 +51,13 @@ def _curve(metric: str, measured: Sequence[Delta], control: Sequence[Delta], pol
     named = [(f"candidate, {delta.mode}" if len(measured) > 1 else "candidate", delta) for delta in measured]
     styled = [(name, STYLES[delta.mode], _points(delta)) for name, delta in named]
     styled += [("second baseline launch", "noise", _points(delta)) for delta in control]
-    rule = next((rule for rule in policy.rules if rule.metric == metric), None)
+    bound = next((rule.bound for rule in policy.rules if (rule.metric, rule.subset) == (metric, "all")), None)
     return Curve(
         title=figures.title(metric),
         unit=figures.unit(metric),
         chart=plots.chart(
             styled,
-            limit=(rule.bound, f"limit {figures.bound_mark(rule)}") if rule else None,
+            limit=None if bound is None else (bound, f"limit {figures.bound_mark(metric, bound)}"),
             base=figures.neutral(metric),
             write=_tick(metric),
             label=f"{figures.title(metric)} along the decode; the table below has the same figures",

@@ -78,7 +78,7 @@ def _row(finding: Finding, noise: Noise) -> FindingRow:
     unit = figures.unit(finding.metric)
     return FindingRow(
         badge=badge,
-        metric=figures.title(finding.metric),
+        metric=figures.of_group(finding.metric, finding.group),
         mode=finding.mode,
         severity=SEVERITIES[finding.rule.severity],
         is_blocking=finding.rule.severity == "block",
@@ -95,16 +95,19 @@ def _row(finding: Finding, noise: Noise) -> FindingRow:
 def _plot(finding: Finding, delta: Delta, badge: Badge, control: Sequence[Delta]) -> Forest:
     metric, rule = METRICS[finding.metric], finding.rule
     still = figures.neutral(metric.name)
-    floor = [entry.estimate for entry in control if (entry.metric, entry.mode) == (delta.metric, delta.mode)]
+    here = (delta.metric, delta.mode, delta.group)
+    floor = [entry.estimate for entry in control if (entry.metric, entry.mode, entry.group) == here]
+    # Without a noise floor a limit that is relative to it is unknown; what is always allowed stands in for it.
+    bound = finding.limit if finding.limit is not None else (rule.limit_floor or still)
     words = (
-        f"{figures.title(metric.name)} {figures.number(metric.name, delta.estimate)}, "
+        f"{figures.of_group(metric.name, delta.group)} {figures.number(metric.name, delta.estimate)}, "
         f"{figures.bounds(delta)}; limit {figures.limit(rule)}: {badge.word}"
     )
     return plots.forest(
         estimate=delta.estimate,
         lower=delta.lower,
         upper=delta.upper,
-        limit=(rule.bound, figures.bound_mark(rule)),
+        limit=(bound, figures.bound_mark(rule.metric, bound)),
         neutral=(still, "no change"),
         noise=floor[0] if floor else None,
         holds_above=metric.higher_is_better,
@@ -115,7 +118,7 @@ def _plot(finding: Finding, delta: Delta, badge: Badge, control: Sequence[Delta]
 
 def _rule(rule: Rule) -> RuleRow:
     return RuleRow(
-        metric=figures.title(rule.metric),
+        metric=figures.of_group(rule.metric, rule.subset),
         limit=f"{figures.limit(rule)} {figures.unit(rule.metric)}".strip(),
         severity=SEVERITIES[rule.severity],
         reason=rule.reason,

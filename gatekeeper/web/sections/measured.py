@@ -12,7 +12,7 @@ from gatekeeper.services.views import RunDetail
 from gatekeeper.web import badges, figures
 from gatekeeper.web.badges import Badge
 
-KINDS: Final = ("token", "binary", "speed", "capacity")
+KINDS: Final = ("token", "binary", "score", "speed", "capacity")
 MISSING: Final = figures.NOT_MEASURED
 
 

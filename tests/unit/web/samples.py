@@ -93,7 +93,10 @@ def answers(lost: int = 0, gained: int = 0) -> tuple[Measurement, ...]:
         for number in range(ITEMS):
             right = number % 3 != 0
             right = (right and number not in range(1, 1 + 3 * lost, 3)) or number in range(0, 3 * gained, 3)
-            found.append(_measured("accuracy", f"{task}/{number}", task, "correct", float(right)))
+            item_id = f"{task}/{number}"
+            found.append(_measured("accuracy", item_id, task, "correct", float(right)))
+            probability = 0.55 if right else 0.45
+            found.append(_measured("accuracy", item_id, task, "right_choice_probability", probability))
     return tuple(found)
 
 

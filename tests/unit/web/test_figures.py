@@ -70,7 +70,7 @@ def test_bounds_say_when_there_are_none(seen: Delta, shown: str) -> None:
     ],
 )
 def test_a_limit_is_told_in_the_metrics_own_unit(rule: Rule, shown: str, mark: str) -> None:
-    assert (figures.limit(rule), figures.bound_mark(rule)) == (shown, mark)
+    assert (figures.limit(rule), figures.bound_mark(rule.metric, rule.bound or 0.0)) == (shown, mark)
 
 
 @pytest.mark.parametrize(

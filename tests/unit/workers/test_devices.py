@@ -7,11 +7,7 @@ import pytest
 from workers import devices
 from workers.devices import NoDevice, available_cpu_bytes, parse_gpus, reserve
 
-TWO_GPUS = "0, NVIDIA H200, 71000, 143771\n1, NVIDIA H200, 4, 143771\n"
-
-
-def nothing() -> None:
-    return None
+TWO_GPUS = "0, GPU-aa, NVIDIA H200, 71000, 143771\n1, GPU-bb, NVIDIA H200, 4, 143771\n"
 
 
 def test_a_gpu_with_somebody_elses_memory_is_not_free() -> None:
@@ -23,15 +19,15 @@ def test_a_gpu_with_somebody_elses_memory_is_not_free() -> None:
 def test_the_free_visible_gpu_is_taken_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(devices, "_nvidia_smi", lambda: TWO_GPUS)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with reserve("cuda", tmp_path, wait_seconds=0, check=nothing) as index:
-        assert index == "1"
+    with reserve("cuda", tmp_path, wait_seconds=0) as index:
+        assert index == "GPU-bb"
         with (
             pytest.raises(NoDevice, match="71000 MiB in use; busy with another run"),
-            reserve("cuda", tmp_path, wait_seconds=0, check=nothing),
+            reserve("cuda", tmp_path, wait_seconds=0),
         ):
             pass
-    with reserve("cuda", tmp_path, wait_seconds=0, check=nothing) as again:
-        assert again == "1"
+    with reserve("cuda", tmp_path, wait_seconds=0) as again:
+        assert again == "GPU-bb"
 
 
 def test_a_gpu_outside_cuda_visible_devices_is_left_alone(
@@ -39,7 +35,7 @@ def test_a_gpu_outside_cuda_visible_devices_is_left_alone(
 ) -> None:
     monkeypatch.setattr(devices, "_nvidia_smi", lambda: TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(NoDevice, match="GPU 0"), reserve("cuda", tmp_path, wait_seconds=0, check=nothing):
+    with pytest.raises(NoDevice, match="GPU 0"), reserve("cuda", tmp_path, wait_seconds=0):
         pass
 
 
@@ -47,7 +43,7 @@ def test_a_machine_without_nvidia_smi_has_no_gpu(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
         pytest.raises(NoDevice, match="nvidia-smi"),
-        reserve("cuda", tmp_path, wait_seconds=0, check=nothing),
+        reserve("cuda", tmp_path, wait_seconds=0),
     ):
         pass
 

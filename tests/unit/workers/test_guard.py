@@ -6,15 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from gatekeeper.domain.errors import LeaseLost
+from gatekeeper.services.claim import Pulse
 from workers.engines.errors import RunCancelled
-from workers.guard import Beat, Guard
+from workers.guard import Guard
 
 
-def after_beats(beats: list[Beat | Exception]) -> Guard:
+def after_beats(beats: list[Pulse | Exception]) -> Guard:
     """A guard that has made these beats."""
     remaining, done = list(beats), threading.Event()
 
-    def beat() -> Beat:
+    def beat() -> Pulse:
         answer = remaining.pop(0)
         if not remaining:
             done.set()
@@ -41,7 +42,7 @@ def test_a_guard_that_hears_ok_says_nothing() -> None:
     ],
 )
 def test_a_guard_stops_the_run_it_no_longer_holds(
-    beats: list[Beat | Exception], error: type[Exception]
+    beats: list[Pulse | Exception], error: type[Exception]
 ) -> None:
     check: Callable[[], None] = after_beats(beats).check
     with pytest.raises(error):

@@ -1,8 +1,8 @@
 """Runs one command and leaves nothing of it behind, whatever becomes of the process that asked for it.
 
-`python -m workers.engines.supervisor COMMAND …` starts the command in a session of its own, and ends every process of
+`python -m workers.supervisor COMMAND …` starts the command in a session of its own, and ends every process of
 it when the command ends, when told to (SIGTERM), or when standard input closes: the kernel closes that pipe also when
-the parent is killed. Only the standard library, so that it starts in an instant and holds no memory.
+the parent is killed. It imports next to nothing, so that it starts in an instant and holds no memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+
+from gatekeeper.marked import marked_processes
 
 MARKER = "GATEKEEPER_LAUNCH"
 """Environment variable that a supervisor and all it starts inherit: `<run id>:<launch>`."""
@@ -23,24 +24,10 @@ MARKER = "GATEKEEPER_LAUNCH"
 TERM_SECONDS = 8.0
 
 
-def marked_processes(prefix: str) -> list[int]:
-    """The living processes whose marker begins with `prefix`, this one excepted."""
-    wanted = f"{MARKER}={prefix}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is somebody else's
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            if any(variable.startswith(wanted) for variable in variables) and not _is_zombie(entry):
-                found.append(int(entry.name))
-    return found
-
-
 def end_marked(prefix: str, *, patience: float = TERM_SECONDS) -> list[int]:
     """Ask every marked process to end, then make it; return those still there (there should be none)."""
     start = time.monotonic()
-    while remaining := marked_processes(prefix):
+    while remaining := list(marked_processes(MARKER, prefix)):
         waited = time.monotonic() - start
         if waited > 2 * patience:
             return remaining
@@ -49,10 +36,6 @@ def end_marked(prefix: str, *, patience: float = TERM_SECONDS) -> list[int]:
                 os.kill(pid, signal.SIGTERM if waited < patience else signal.SIGKILL)
         time.sleep(0.2)
     return []
-
-
-def _is_zombie(entry: Path) -> bool:
-    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def supervise(command: Sequence[str]) -> int:

@@ -1,0 +1,262 @@
+"""Before a run: can its suite decide the policy's rules at all?
+
+A rule is decidable if a harmless change passes it, and harm as large as its margin is shown, in four runs of five. What
+a run will vary by is not known before it; the noise floor of an earlier run of the same baseline is used where there is
+one, and else the planning values below. docs/decision.md says where they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar, assert_never
+
+from scipy.stats import norm, t
+
+from gatekeeper.domain.base import Closed
+from gatekeeper.domain.findings import FEWEST_TO_PASS
+from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.noise import floor_of
+from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
+from gatekeeper.domain.scope import expected_modes, noise_bound
+from gatekeeper.domain.sentence import amount, points
+from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
+from gatekeeper.domain.verdict import Noise
+from gatekeeper.stats.power import smallest_detectable_drop
+
+POWER: Final = 0.8
+FLIP_RATE: Final = 0.09
+"""Share of accuracy items whose answer differs between the arms."""
+BASELINE_ACCURACY: Final = 0.75
+"""For margins that are a share of it."""
+SCORE_SPREAD: Final = 0.05
+"""Standard deviation of an item's change in the probability of the right choice."""
+DOCUMENT_SPREAD: Final[Mapping[str, float]] = {"decode_nll": 0.03, "top1_agreement": 0.025}
+"""Standard deviation of a document's mean, in the metric's unit."""
+KL_SPREAD: Final = 0.5
+"""Of a document's KL, as a share of the limit: KL varies with its size."""
+LAUNCH_NOISE: Final = math.log(1.12)
+"""Absolute log ratio of the same figure of two launches."""
+ROUND_SPREAD: Final = 0.06
+"""Standard deviation of the log of a figure between rounds of one launch."""
+
+Outlook = Literal["decidable", "undecidable", "unknown", "idle"]
+AnyProbe = TypeVar("AnyProbe", AccuracyProbe, FidelityProbe, PerformanceProbe)
+
+
+class Foresight(Closed):
+    """What can be said of a rule before the run. `idle`: the rule does not apply to this change.
+
+    `margin` and `detectable` are distances from an unchanged setup, in the metric's unit; logs of ratios for speed.
+    """
+
+    metric: str
+    group: str
+    severity: Severity
+    outlook: Outlook
+    margin: float | None = None
+    detectable: float | None = None
+    sentence: str
+
+
+def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
+    """One outlook per rule of the plan's policy, in order. `noise`: of an earlier run of the same baseline, if any."""
+    return tuple(_of_rule(plan, rule, noise or Noise()) for rule in plan.policy.rules)
+
+
+def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
+    if not expected_modes(rule, plan.candidate.modes):
+        return _say(rule, "idle", f"this change has no {rule.mode} mode, so the rule does not apply")
+    match METRICS[rule.metric].kind:
+        case "token":
+            return _of_tokens(plan, rule, noise)
+        case "binary" | "score":
+            return _of_items(plan, rule, noise)
+        case "speed":
+            return _of_speed(plan, rule, noise)
+        case "capacity":
+            return _of_capacity(plan, rule)
+        case kind:
+            assert_never(kind)
+
+
+def _say(
+    rule: Rule,
+    outlook: Outlook,
+    sentence: str,
+    *,
+    margin: float | None = None,
+    detectable: float | None = None,
+) -> Foresight:
+    return Foresight(
+        metric=rule.metric, group=rule.subset, severity=rule.severity, outlook=outlook,
+        margin=margin, detectable=detectable, sentence=sentence,
+    )  # fmt: skip
+
+
+def _compared(rule: Rule, *, margin: float, detectable: float, shown: str, remedy: str) -> Foresight:
+    """Decidable if what shows reliably is within the margin."""
+    if detectable <= margin:
+        return _say(rule, "decidable", shown, margin=margin, detectable=detectable)
+    return _say(rule, "undecidable", f"{shown}; {remedy}", margin=margin, detectable=detectable)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
+    metric = METRICS[rule.metric]
+    probe = _probe(plan, FidelityProbe)
+    if probe is None:
+        return _not_measured(rule, "fidelity")
+    if rule.decode_position and rule.decode_position[1] > probe.decode_tokens:
+        return _say(rule, "undecidable", f"the suite decodes {probe.decode_tokens} tokens only")
+    if probe.documents < FEWEST_TO_PASS:
+        return _say(
+            rule, "undecidable", f"{probe.documents} documents pass nothing, {FEWEST_TO_PASS} are needed"
+        )
+    floor = floor_of(noise, rule.metric, rule.subset)
+    bound = rule.bound if rule.form != "at_most_noise_multiple" else noise_bound(rule, floor)
+    if bound is None:
+        return _say(
+            rule, "unknown", "the limit depends on the noise floor, which no earlier run has measured"
+        )
+    still = 1.0 if metric.higher_is_better else 0.0
+    margin, moved = abs(bound - still), abs((still if floor is None else floor) - still)
+    spread = KL_SPREAD * margin if metric.name == "decode_kl" else DOCUMENT_SPREAD[metric.name]
+    reach = _reach(plan, probe.documents - 1) * spread / math.sqrt(probe.documents)
+    shown = f"over {probe.documents} documents, {amount(metric, reach)} beyond the limit shows reliably"
+    if moved:
+        shown += f"; two launches of the baseline differ by {amount(metric, moved)}"
+    return _compared(
+        rule, margin=margin, detectable=moved + reach, shown=shown,
+        remedy=f"with the limit {amount(metric, bound)} an unchanged setup may not pass",
+    )  # fmt: skip
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+def _of_items(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
+    probe = _probe(plan, AccuracyProbe)
+    if probe is None:
+        return _not_measured(rule, "accuracy")
+    task, count = _fewest(probe, rule.group)
+    if task not in (ALL, *probe.tasks):
+        return _say(rule, "undecidable", f"the suite has no task {task}; it has {', '.join(probe.tasks)}")
+    where = f" of {task}" if task != ALL else ""
+    if count is None:
+        return _say(rule, "unknown", f"how many items{where} there are is known only after the run")
+    if METRICS[rule.metric].kind == "score":
+        return _of_scores(plan, rule, count, where)
+    return _of_answers(plan, rule, count, where, noise)
+
+
+def _fewest(probe: AccuracyProbe, group: str) -> tuple[str, int | None]:
+    """The task that a rule on `group` is hardest to decide for, with its items; `all` items together have a sum."""
+    items = probe.items
+    if group not in (ALL, EACH, WORST):
+        return group, items.get(group)
+    known = {task: count for task, count in items.items() if count is not None}
+    if len(known) < len(items):
+        return ALL, None
+    if group == ALL:
+        return ALL, sum(known.values())
+    task = min(known, key=lambda name: known[name])
+    return task, known[task]
+
+
+def _of_answers(plan: Plan, rule: Rule, count: int, where: str, noise: Noise) -> Foresight:
+    if rule.at_least_of_baseline is not None:
+        margin = (1 - rule.at_least_of_baseline) * (_baseline_accuracy(noise) or BASELINE_ACCURACY)
+    else:
+        margin = rule.max_drop or 0.0
+    flips = max(noise.accuracy_flip_rate or 0.0, FLIP_RATE)
+    planned = " (a planning value)" if flips == FLIP_RATE else ""
+    drop = smallest_detectable_drop(n=count, flip_rate=flips, alpha=plan.policy.alpha) or 1.0
+    return _compared(
+        rule, margin=margin, detectable=drop,
+        shown=f"with {count} items{where} and {100 * flips:g}% flips{planned}, a drop of {100 * drop:.1f} points shows "
+        "reliably",
+        remedy=_needed(margin, plan, math.sqrt(flips)),
+    )  # fmt: skip
+
+
+def _needed(margin: float, plan: Plan, spread: float) -> str:
+    """How many items would decide a margin. `spread`: standard deviation of an item's difference."""
+    if margin == 0:
+        return "no number of items decides a margin of 0"
+    items = math.ceil((spread * _reach(plan, None) / margin) ** 2)
+    return f"the margin is {points(margin)}, for which about {items:,} items would do"
+
+
+def _baseline_accuracy(noise: Noise) -> float | None:
+    found = [delta.baseline for delta in noise.deltas if (delta.metric, delta.group) == ("accuracy", ALL)]
+    return found[0] if found else None
+
+
+def _of_scores(plan: Plan, rule: Rule, count: int, where: str) -> Foresight:
+    if count < FEWEST_TO_PASS:
+        return _say(rule, "undecidable", f"{count} items{where} pass nothing, {FEWEST_TO_PASS} are needed")
+    margin, reach = rule.max_drop or 0.0, _reach(plan, count - 1) * SCORE_SPREAD / math.sqrt(count)
+    return _compared(
+        rule, margin=margin, detectable=reach,
+        shown=f"with {count} items{where}, a mean drop of {100 * reach:.1f} points shows reliably",
+        remedy=_needed(margin, plan, SCORE_SPREAD),
+    )  # fmt: skip
+
+
+# --- speed and capacity ----------------------------------------------------------------------------------------------
+
+
+def _of_speed(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
+    """Whether an unchanged engine can pass. A demanded gain is measured from what the rule demands instead."""
+    probe, bound = _probe(plan, PerformanceProbe), rule.bound
+    if probe is None or bound is None:
+        return _not_measured(rule, "performance")
+    ratio = floor_of(noise, rule.metric)
+    launches = LAUNCH_NOISE if ratio is None else abs(math.log(ratio))
+    reach = _reach(plan, 2 * (probe.rounds - 1)) * ROUND_SPREAD * math.sqrt(2 / probe.rounds)
+    margin, source = abs(math.log(bound)), "a planning value" if ratio is None else "measured"
+    shown = (
+        f"two launches of the baseline differ by {_percent(launches)} ({source}), and {probe.rounds} rounds resolve "
+        f"{_percent(reach)}"
+    )
+    if rule.demands_gain:
+        gain = math.exp(margin + launches + reach)
+        told = gain if METRICS[rule.metric].higher_is_better else 1 / gain
+        sentence = f"{shown}: a true {told:.2f}x would show the demanded {bound:g}x reliably"
+        return _say(rule, "decidable", sentence, margin=margin, detectable=margin + launches + reach)
+    return _compared(
+        rule, margin=margin, detectable=launches + reach, shown=shown,
+        remedy=f"an unchanged engine may not pass a limit {100 * abs(bound - 1):.0f}% away",
+    )  # fmt: skip
+
+
+def _percent(log_ratio: float) -> str:
+    return f"{100 * math.expm1(log_ratio):.0f}%"
+
+
+def _of_capacity(plan: Plan, rule: Rule) -> Foresight:
+    before, after = plan.baseline.predicted_kv_bytes_per_token, plan.candidate.predicted_kv_bytes_per_token
+    if not before or not after:
+        return _say(rule, "decidable", "the engine reports it exactly")
+    bound, ratio = rule.bound or 0.0, before / after
+    verdict = "" if ratio >= bound else f", so it cannot reach {bound:g}x"
+    sentence = f"the engine reports it exactly; by formula it comes to {ratio:.2f}x{verdict}"
+    return _say(rule, "decidable", sentence)
+
+
+def _not_measured(rule: Rule, probe: str) -> Foresight:
+    return _say(rule, "undecidable", f"the suite has no {probe} probe")
+
+
+def _probe(plan: Plan, kind: type[AnyProbe]) -> AnyProbe | None:
+    return next((probe for probe in plan.suite.probes if isinstance(probe, kind)), None)
+
+
+def _reach(plan: Plan, df: int | None) -> float:
+    """Standard errors between a value that is just shown and one that is shown in four runs of five."""
+    levels = (1 - plan.policy.alpha, POWER)
+    return float(norm.ppf(levels).sum() if df is None else t.ppf(levels, df).sum())

@@ -1,0 +1,82 @@
+"""Where a rule applies: the modes and groups in which it has to be answered, and its limit there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.noise import floor_of
+from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
+from gatekeeper.domain.sample import PairSample, Positions, Sample, tasks_of
+from gatekeeper.domain.verdict import Noise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Application:
+    """A rule in one mode and for one group: one hypothesis."""
+
+    rule: Rule
+    mode: Mode
+    group: str = ALL
+
+    @property
+    def key(self) -> tuple[str, Mode, str]:
+        """The sample that it speaks of."""
+        return self.rule.metric, self.mode, self.group
+
+
+def expected_modes(rule: Rule, modes: Sequence[Mode]) -> tuple[Mode, ...]:
+    """The cache states in which a rule has to be answered, of those in which a candidate is measured."""
+    measured: Sequence[Mode] = modes if METRICS[rule.metric].has_modes else ("cold",)
+    return tuple(mode for mode in measured if rule.mode in (None, mode))
+
+
+def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple[Application, ...]:
+    """Every rule where it has to be answered."""
+    return tuple(
+        Application(rule=rule, mode=mode, group=group)
+        for rule in plan.policy.rules
+        for mode in expected_modes(rule, candidate.modes)
+        for group in _groups(rule, baseline, candidate)
+    )
+
+
+def _groups(rule: Rule, baseline: ArmRecord, candidate: ArmRecord) -> tuple[str, ...]:
+    """A task that only one of the arms has counts too, so that none gets lost."""
+    if rule.group not in (EACH, WORST):
+        return (rule.subset,)
+    return tasks_of(METRICS[rule.metric], baseline, candidate) or (rule.group,)
+
+
+def positions_of(plan: Plan) -> Positions:
+    """The stretches of the decode that rules speak of."""
+    return {rule.decode_position for rule in plan.policy.rules if rule.decode_position is not None}
+
+
+def bound_of(application: Application, sample: Sample | None, noise: Noise) -> float | None:
+    """The metric's value at which the rule is just broken here, or None where what it depends on was not measured."""
+    rule = application.rule
+    match rule.form:
+        case "at_most_noise_multiple":
+            return noise_bound(rule, floor_of(noise, rule.metric, application.group))
+        case "at_least_of_baseline":
+            assert rule.at_least_of_baseline is not None  # it is the form
+            if not isinstance(sample, PairSample) or sample.baseline == 0:
+                return None
+            return -(1 - rule.at_least_of_baseline) * sample.baseline
+        case "max_drop" | "at_most" | "at_least":
+            return rule.bound
+        case _:
+            assert_never(rule.form)
+
+
+def noise_bound(rule: Rule, floor: float | None) -> float | None:
+    """The limit of a rule that is stated as a multiple of the noise, of which `floor` was measured."""
+    assert rule.at_most_noise_multiple is not None  # the caller looked at its form
+    assert rule.limit_floor is not None  # they belong together
+    return None if floor is None else max(rule.at_most_noise_multiple * floor, rule.limit_floor)

@@ -1,0 +1,1 @@
+"""Results that other programs measured, as arms that can be judged. Needs none of those programs."""

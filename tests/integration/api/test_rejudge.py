@@ -1,0 +1,67 @@
+"""Judging a stored run again over HTTP."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gatekeeper.services.models import register_model
+from tests.e2e.stored_runs import finished_run
+from tests.integration.services.seeds import World
+from tests.unit.web import samples
+
+STRICT = {"name": "strict", "rules": [{"metric": "decode_kl", "at_most": 1e-6, "reason": "no change at all"}]}
+YAML = "policy:\n  name: strict\n  rules:\n    - {metric: decode_kl, at_most: 1.0e-6, reason: r}\n"
+
+
+@pytest.fixture
+def passed(world: World) -> str:
+    """The path of a run that passed."""
+    register_model(world.sessions, samples.MODEL)
+    return f"/api/v1/runs/{finished_run(world.sessions, world.settings, samples.passing())}"
+
+
+def test_the_answer_has_the_form_of_the_run_and_leaves_it_as_it_is(client: TestClient, passed: str) -> None:
+    before = client.get(passed).json()
+    answer = client.post(before["links"]["rejudge"], json={"policy": STRICT})
+    assert answer.status_code == 200
+    assert answer.json().keys() == before.keys()
+    assert (before["verdict"], answer.json()["verdict"], answer.json()["policy"]) == (
+        "PASS",
+        "FAIL",
+        "strict",
+    )
+    assert client.get(passed).json() == before
+
+
+def test_a_policy_can_be_named_or_sent_as_yaml(client: TestClient, passed: str) -> None:
+    assert client.post(f"{passed}/rejudge", json={"policy": "default"}).json()["verdict"] == "PASS"
+    headers = {"Content-Type": "application/yaml"}
+    assert client.post(f"{passed}/rejudge", content=YAML, headers=headers).json()["verdict"] == "FAIL"
+
+
+def test_a_wrong_policy_is_refused_by_field(client: TestClient, passed: str) -> None:
+    wrong = {"policy": STRICT | {"alpha": 0.9, "rules": [{"metric": "vibes", "reason": "r"}]}}
+    answer = client.post(f"{passed}/rejudge", json=wrong)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [error["field"] for error in answer.json()["errors"]][:2] == ["policy.alpha", "policy.rules.0"]
+    unknown = client.post(f"{passed}/rejudge", json={"policy": "nowhere"}).json()
+    assert "default, fast" in unknown["errors"][0]["allowed"]
+
+
+def test_a_run_without_a_verdict_of_a_policy_conflicts_and_an_unknown_one_is_404(
+    world: World, client: TestClient
+) -> None:
+    waiting = client.post(f"/api/v1/runs/{world.submit()}/rejudge", json={"policy": "default"})
+    assert (waiting.status_code, waiting.json()["type"]) == (409, "urn:gatekeeper:problem:conflict")
+    assert "is queued" in waiting.json()["detail"]
+    assert client.post(f"/api/v1/runs/{uuid4()}/rejudge", json={"policy": "default"}).status_code == 404
+
+
+def test_the_description_of_the_api_has_its_body(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    path = document["paths"]["/api/v1/runs/{run_id}/rejudge"]["post"]
+    schema = path["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]

@@ -1,0 +1,118 @@
+"""Reading lm-eval's logs without lm-eval."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.domain.errors import UnreadableInput
+from gatekeeper.importing.lm_eval import (
+    SampleFile,
+    list_sample_files,
+    parse_sample,
+    read_samples,
+    read_settings,
+)
+from tests.unit.importing.logs import BF16, GENERATED, STAMP, sample, write
+
+CHOICES = [["-1.0", "False"], ["0.0", "True"]]
+
+
+def test_real_multiple_choice_logs_are_read_with_their_settings() -> None:
+    files = list_sample_files(BF16)
+    assert sorted(files) == ["gk_agreement", "gk_facts"]
+    samples = list(read_samples(files["gk_facts"]))
+    assert [entry.values for entry in samples[:2]] == [{"acc": 1.0}, {"acc": 1.0}]
+    assert all(0 < (entry.right_choice_probability or 0) < 1 for entry in samples)
+    settings = read_settings(files["gk_facts"])
+    assert (settings.model, settings.higher_is_better) == ("m", {"acc": True})
+    assert (settings.compared["version"], settings.compared["num_fewshot"]) == (1.0, 0)
+    assert settings.compared["output_type"] == "multiple_choice"
+
+
+def test_real_generated_logs_have_each_item_once_per_filter_and_no_probability() -> None:
+    (file,) = list_sample_files(GENERATED).values()
+    samples = list(read_samples(file))
+    assert [entry.filter for entry in samples] == ["strict-match"] * 6 + ["flexible-extract"] * 6
+    assert samples[0].values == {"exact_match": 0.0, "overlap": 0.5, "bleu": None}
+    assert {entry.right_choice_probability for entry in samples} == {None}
+    assert read_settings(file).compared["generation_kwargs"] == {"until": ["\n"]}
+
+
+def test_the_newest_file_of_each_task_counts_wherever_it_lies(tmp_path: Path) -> None:
+    old, new = "2026-11-29T12-00-00.1", "2026-11-30T12-00-00.1"
+    write(tmp_path / "z", "a_task", [sample(1, acc=0.0)], stamp=old)
+    write(tmp_path / "a", "a_task", [sample(1, acc=1.0)], stamp=new)
+    write(tmp_path / "z", "b", [sample(1, acc=1.0)], stamp=old)
+    found = list_sample_files(tmp_path)
+    assert {task: file.stamp for task, file in found.items()} == {"a_task": new, "b": old}
+
+
+@pytest.mark.parametrize(
+    ("changed", "probability"),
+    [
+        ({"target": "1"}, 1 / (1 + math.exp(-1.0))),
+        ({"target": 0}, 1 - 1 / (1 + math.exp(-1.0))),
+        ({"target": "2"}, None),
+        ({"target": "-1"}, None),
+        ({"target": "yes"}, None),
+        ({"target": "0", "filtered_resps": ["5 apples"]}, None),
+        ({"target": "0", "filtered_resps": ["5", "7"]}, None),
+        ({"target": "0", "filtered_resps": [["-1.0", "False"]]}, None),
+        ({"target": "1", "acc_mutual_info": 1.0}, None),
+    ],
+)
+def test_only_multiple_choice_with_a_known_answer_has_a_probability(
+    changed: dict[str, Any], probability: float | None
+) -> None:
+    found = parse_sample(sample(1, acc=1.0) | {"filtered_resps": CHOICES} | changed)
+    assert found.right_choice_probability == (None if probability is None else pytest.approx(probability))
+
+
+def test_a_likelihood_that_is_no_number_makes_no_number_of_the_probability() -> None:
+    responses = {"filtered_resps": [["nan", "False"], ["-0.1", "True"]], "target": "1"}
+    found = parse_sample(sample(1, acc=1.0) | responses).right_choice_probability
+    assert found is not None
+    assert math.isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("logged", "value"),
+    [(True, 1.0), ("False", 0.0), ("0.25", 0.25), (0, 0.0), ([1, 0], None), ("a text", None), (None, None)],
+)
+def test_a_metric_is_one_number_or_none(logged: object, value: float | None) -> None:
+    assert parse_sample(sample(1, some=logged)).values == {"some": value}
+
+
+def test_logs_without_a_list_of_metrics_are_read_by_what_else_they_hold() -> None:
+    logged = sample(1, acc=1.0, acc_norm=0.0)
+    del logged["metrics"]
+    assert parse_sample(logged).values == {"acc": 1.0, "acc_norm": 0.0}
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"doc": {}}', "[" * 100_000])
+def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "samples_t_1.jsonl"
+    path.write_text(json.dumps(sample(1, acc=1.0)) + "\n\n" + line, encoding="utf-8")
+    with pytest.raises(UnreadableInput, match=r"samples_t_1\.jsonl:3 is n"):
+        list(read_samples(SampleFile(task="t", stamp="1", path=path)))
+
+
+def test_a_file_without_results_beside_it_has_no_settings(tmp_path: Path) -> None:
+    write(tmp_path, "t", [sample(1, acc=1.0)], results={})
+    settings = read_settings(list_sample_files(tmp_path)["t"])
+    assert (settings.model, settings.compared, settings.higher_is_better) == (None, {}, {})
+
+
+def test_a_results_file_that_is_broken_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "t", [sample(1, acc=1.0)])
+    path = tmp_path / "model" / f"results_{STAMP}.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(UnreadableInput, match="results_"):
+        read_settings(list_sample_files(tmp_path)["t"])
+    path.write_text("[]", encoding="utf-8")
+    assert read_settings(list_sample_files(tmp_path)["t"]).model is None
