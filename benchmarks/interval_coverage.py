@@ -16,6 +16,7 @@ from gatekeeper.stats.anytime import mean_confidence_sequence, mean_greater_e_va
 from gatekeeper.stats.binary import paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
 from gatekeeper.stats.ratio import log_ratio_interval, paired_log_ratio_interval
+from gatekeeper.stats.relative import ratio_lower_bound
 from gatekeeper.stats.sequential import DEFAULT_SHAPE, SHAPE_FOR_MEANS, equal_looks, wang_tsiatis
 
 Floats = npt.NDArray[np.float64]
@@ -71,6 +72,31 @@ def paired_difference(rng: np.random.Generator, repeats: int) -> None:
 def difference_bound(n: int, side: str, lost: int, gained: int) -> float:
     interval = paired_difference_interval(lost=lost, gained=gained, n=n, confidence=CONFIDENCE)
     return float(getattr(interval, side))
+
+
+def kept_share(rng: np.random.Generator, repeats: int) -> None:
+    """The candidate keeps `ratio` of the baseline's accuracy; flips beyond that loss go both ways alike."""
+    rows = []
+    for accuracy, flips, ratio in (
+        (0.76, 0.02, 1.0),
+        (0.76, 0.09, 0.99),
+        (0.76, 0.09, 0.95),
+        (0.4, 0.09, 0.9),
+    ):
+        row = [f"accuracy {accuracy:g}, {100 * flips:.0f} % flips, {100 * ratio:.0f} % kept"]
+        drop = accuracy * (1 - ratio)
+        lost, gained = (flips + drop) / 2, (flips - drop) / 2
+        for n in (30, 100, 300, 1000):
+            cells = rng.multinomial(n, [accuracy - lost, lost, gained, 1 - accuracy - gained], size=repeats)
+            lower = each(partial(kept_bound, n), *cells.T[:3])
+            row.append(percent((lower <= ratio).mean()))
+        rows.append(row)
+    header = ["truth", "30", "100", "300", "1,000"]
+    table("Share of the baseline's accuracy that is kept, lower bound, by items", header, rows)
+
+
+def kept_bound(n: int, both: int, lost: int, gained: int) -> float:
+    return ratio_lower_bound(both=both, lost=lost, gained=gained, n=n, confidence=CONFIDENCE)
 
 
 # --- means over documents --------------------------------------------------------------------------------------------

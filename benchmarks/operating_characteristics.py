@@ -222,6 +222,7 @@ TABLES = {
     "mean-looks": interval_coverage.mean_at_looks,
     "ratio": interval_coverage.ratio,
     "confidence-sequence": interval_coverage.confidence_sequence,
+    "kept-share": interval_coverage.kept_share,
 }
 
 

@@ -3,9 +3,9 @@
     python benchmarks/recorded_gates.py record --launches 11 --into recorded.pickle     # about 1.5 minutes per launch
     python benchmarks/recorded_gates.py judge recorded.pickle --gates 200               # prints markdown tables
 
-`record` launches the baseline `--launches` times and each FP8 format once, with the smoke suite's quality probes. `judge`
-judges every pair of baseline launches as it stands (real A/A gates), then resamples documents and items with replacement,
-the same ones in both arms, and judges those.
+`record` launches the baseline `--launches` times and each FP8 format once, with the smoke suite's quality probes.
+`judge` judges every pair of baseline launches as it stands (real A/A gates), then resamples documents and items with
+replacement, the same ones in both arms, and judges those.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def record(home: Path, launches: int, into: Path) -> None:
         print(f"{name} launch {len(arms[name])}: {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def resampled(baseline: ArmRecord, candidate: ArmRecord, rng: np.random.Generator) -> tuple[ArmRecord, ArmRecord]:
+def resampled(
+    baseline: ArmRecord, candidate: ArmRecord, rng: np.random.Generator
+) -> tuple[ArmRecord, ArmRecord]:
     """Draw documents and items with replacement, the same draws for both arms; repeated ones get names of their own."""
     documents = sorted({trace.item_id for trace in baseline.traces})
     items = sorted({m.item_id for m in baseline.measurements})
@@ -139,8 +141,12 @@ def judge_all(arms: dict[str, Sequence[ArmRecord]], home: Path, gates: int) -> N
 
 def main() -> None:
     """Parse arguments and run one of the two commands."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, default=Path(".gatekeeper"), help="where the bundled model was built")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--home", type=Path, default=Path(".gatekeeper"), help="where the bundled model was built"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("--launches", type=int, default=11)

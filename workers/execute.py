@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,10 @@ class ArmRecorder(Sink, Protocol):
 
     def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
         """The engine is ready."""
+        ...
+
+    def skipped(self, probe: str, reason: str) -> None:
+        """A probe was left out."""
         ...
 
     def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
@@ -54,6 +59,10 @@ class Recorder(Protocol):
         self, role: Role, plan: ArmPlan, argv: Sequence[str], fingerprint: str | None
     ) -> ArmRecorder:
         """Begin an arm."""
+        ...
+
+    def certain_failure(self) -> str | None:
+        """Why the verdict is sure to be FAIL with what is stored so far, or None while it is not."""
         ...
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
@@ -145,14 +154,19 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
 def _run_suite(
     job: Job, role: Role, server: Server, arm: ArmRecorder, recorder: Recorder, bounds: Bounds, workdir: Path
 ) -> None:
-    for probe in job.plan.suite.probes:
-        stage = probe.probe
+    suite, certain = job.plan.suite, None
+    for probe in suite.probes:
+        if certain is not None:
+            arm.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+            continue
         bench = Bench(
             server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
             modes=cache_modes(server.plan.config, server.effective), tasks_dir=bounds.tasks_dir,
-            advance=lambda done, total, stage=stage: recorder.progress(stage, role, done, total),  # type: ignore[misc]
+            advance=partial(recorder.progress, probe.probe, role),
         )  # fmt: skip
         run_probe(probe, bench)
+        if suite.stop_early and role == "candidate":
+            certain = recorder.certain_failure()
 
 
 def _failure(error: EngineFailure | ProbeFailed, role: Role, dead_roles: frozenset[Role]) -> ArmFailure:

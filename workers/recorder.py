@@ -15,7 +15,7 @@ from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
-from gatekeeper.services import baselines, record
+from gatekeeper.services import baselines, interim, record
 from gatekeeper.services.claim import Claim
 from gatekeeper.storage.database import Sessions
 
@@ -45,6 +45,11 @@ class StoredArm:
     def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
         """The engine is ready."""
         record.set_engine(self.sessions, self.arm_id, owner=self.owner, engine=info, effective=effective)
+
+    @patiently
+    def skipped(self, probe: str, reason: str) -> None:
+        """A probe was left out."""
+        record.add_skipped(self.sessions, self.arm_id, owner=self.owner, skipped=[(probe, reason)])
 
     @patiently
     def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
@@ -121,6 +126,10 @@ class StoredRun:
         )
         self._arms[role] = arm_id
         return StoredArm(sessions=self.sessions, claim=self.claim, owner=self.owner, role=role, arm_id=arm_id)
+
+    def certain_failure(self) -> str | None:
+        """Why the verdict is sure to be FAIL with what is stored so far, or None while it is not."""
+        return interim.certain_failure(self.sessions, self.claim.run_id)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         """Say how far the run is, at most once a second within a stage."""

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from gatekeeper.domain.foresight import Foresight
 from gatekeeper.domain.plan import Model, Plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.services.baselines import BaselineView
-from gatekeeper.services.submit import Preview
+from gatekeeper.services.submit import Preview, Submitted
 from gatekeeper.services.views import ArtifactView, RunDetail, RunSummary
 
 ROOT: Final = "/api/v1"
@@ -20,6 +21,12 @@ class RunDocument(RunDetail):
     """A run, with where to go on from it."""
 
     links: dict[str, str]
+
+
+class SubmittedDocument(RunDocument):
+    """A run as it was accepted, with what can be said of each rule of its policy beforehand."""
+
+    foresight: list[Foresight]
 
 
 class RunListItem(RunSummary):
@@ -74,11 +81,17 @@ class PlanDocument(BaseModel):
     kv_bytes_per_token: dict[str, float | None]
     kv_pool_bytes: dict[str, float | None]
     coverage_gaps: list[str]
+    foresight: list[Foresight]
 
 
 def run_document(run: RunDetail) -> RunDocument:
     """Add the links of a run."""
     return RunDocument(**dict(run), links=_links(run))
+
+
+def submitted_document(run: RunDetail, submitted: Submitted) -> SubmittedDocument:
+    """The document of a run that was just accepted."""
+    return SubmittedDocument(**dict(run), links=_links(run), foresight=list(submitted.foresight))
 
 
 def run_item(run: RunSummary) -> RunListItem:
@@ -101,6 +114,7 @@ def plan_document(preview: Preview) -> PlanDocument:
         kv_bytes_per_token={role: arm.kv_bytes_per_token for role, arm in preview.arms.items()},
         kv_pool_bytes={role: arm.kv_pool_bytes for role, arm in preview.arms.items()},
         coverage_gaps=list(preview.coverage_gaps),
+        foresight=list(preview.foresight),
     )
 
 

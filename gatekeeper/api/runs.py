@@ -15,10 +15,12 @@ from gatekeeper.api.documents import (
     PlanDocument,
     RunDocument,
     RunListItem,
+    SubmittedDocument,
     artifact_document,
     plan_document,
     run_document,
     run_item,
+    submitted_document,
 )
 from gatekeeper.api.openapi import CHANGE_BODY, REJUDGE_BODY, problems
 from gatekeeper.services import history
@@ -48,7 +50,7 @@ UNKNOWN = problems(_404="There is no such run.")
 )
 def submit_run(
     context: ContextOf, document: Document, response: Response, idempotency_key: IdempotencyKey = None
-) -> RunDocument:
+) -> SubmittedDocument:
     """Propose a change. It is queued; `Location` is where its verdict will be.
 
     A request with the `Idempotency-Key` of an earlier one gets that one's run.
@@ -61,7 +63,7 @@ def submit_run(
         idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"{ROOT}/runs/{submitted.run_id}"
-    return run_document(history.get_run(context.sessions, submitted.run_id))
+    return submitted_document(history.get_run(context.sessions, submitted.run_id), submitted)
 
 
 @router.post("/plan", openapi_extra=CHANGE_BODY, responses=REFUSED_BODY)

@@ -10,12 +10,15 @@ from gatekeeper.cli.environment import load_settings, say
 from gatekeeper.cli.inputs import overridden, read_words
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, NotFound, ServiceUnavailable
-from gatekeeper.domain.plan import Model, make_plan
+from gatekeeper.domain.foresight import Foresight, foresee
+from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.embedded import bundled_model
 from gatekeeper.reporting.plan import render_plan
 from gatekeeper.services import models
 from gatekeeper.services.intake import read_change
+from gatekeeper.services.outlook import foresight_of
 from gatekeeper.settings import Settings
+from gatekeeper.storage.database import transaction
 
 
 @click.command()
@@ -40,7 +43,21 @@ def plan(*, words: tuple[str, ...], policy: str | None, suite: str | None) -> No
         device=settings.device,
         allowed_arguments=settings.allowed_engine_args,
     )
-    click.echo(render_plan(resolved, shape_source=shape_source), nl=False)
+    click.echo(
+        render_plan(resolved, shape_source=shape_source, foresight=_foresight(resolved, settings)), nl=False
+    )
+
+
+def _foresight(resolved: Plan, settings: Settings) -> tuple[Foresight, ...]:
+    """What can be decided, by the noise of earlier runs if their database can be reached."""
+    try:
+        with reachable_database(settings) as sessions:
+            if sessions is not None:
+                with transaction(sessions) as session:
+                    return foresight_of(session, resolved)
+    except ServiceUnavailable:
+        pass  # the look-up of the model has said so
+    return foresee(resolved)
 
 
 def _find_model(change: Change, settings: Settings) -> tuple[Model, str]:

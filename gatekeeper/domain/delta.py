@@ -31,7 +31,13 @@ from gatekeeper.stats.power import (
     smallest_detectable_drop,
     smallest_detectable_mean,
 )
-from gatekeeper.stats.ratio import log_ratio_greater_p, log_ratio_interval, log_ratio_less_p
+from gatekeeper.stats.ratio import (
+    launch_noise_factor,
+    launch_noise_p,
+    log_ratio_greater_p,
+    log_ratio_interval,
+    log_ratio_less_p,
+)
 from gatekeeper.stats.relative import ratio_lower_bound
 
 
@@ -133,21 +139,17 @@ def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delt
     """The ratio of the arms' rounds, its interval widened by the noise between launches.
 
     Rounds within one launch do not see what differs between launches (memory placement, page cache, clock), so their
-    interval alone is too narrow. The ratio that the control launch showed is the measured size of that effect: it
-    multiplies the bounds outward, and the harm must exceed the rule's bound by as much.
+    interval alone is too narrow. The control launch shows that effect once: `launch_noise_factor`.
     """
     before, after, metric = sample.before, sample.after, sample.place.metric
     interval = log_ratio_interval(before, after, confidence=basis.confidence)
-    noise = basis.speed_noise.get(metric.name)
-    factor = math.inf if noise is None else math.exp(noise)
-    harm_p = None
-    if bound is not None and noise is not None:
-        test, beyond = (
-            (log_ratio_less_p, bound / factor)
-            if metric.higher_is_better
-            else (log_ratio_greater_p, bound * factor)
-        )
-        harm_p = test(before, after, threshold=beyond)
+    noise, harm_p, factor = basis.speed_noise.get(metric.name), None, math.inf
+    if noise is not None:
+        factor = launch_noise_factor(noise, confidence=basis.confidence)
+    if noise is not None and bound is not None:
+        test, sign = (log_ratio_less_p, 1) if metric.higher_is_better else (log_ratio_greater_p, -1)
+        harm = sign * math.log(bound / interval.estimate)
+        harm_p = max(test(before, after, threshold=bound), launch_noise_p(harm, noise=noise))
     return _delta(
         sample.place,
         Interval(
@@ -158,7 +160,7 @@ def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delt
         ),
         n=len(after), clusters=1, harm_p=harm_p,
         baseline=float(np.mean(before)), candidate=float(np.mean(after)),
-        method="Welch t on log rounds of one launch per arm, widened by the control launch's ratio",
+        method="Welch t on log rounds of one launch per arm, widened by the noise between two launches",
     )  # fmt: skip
 
 

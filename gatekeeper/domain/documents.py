@@ -146,10 +146,8 @@ def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -
 def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """The keys of the model that `location` leads into; of a union, the member that the location names by its tag."""
     models = [model]
-    for part in location[:-1]:
-        annotations = [
-            known.model_fields[str(part)].annotation for known in models if str(part) in known.model_fields
-        ]
+    for part in (part for part in location[:-1] if isinstance(part, str)):  # an index leads to the same model
+        annotations = [known.model_fields[part].annotation for known in models if part in known.model_fields]
         tagged = [
             known
             for known in models

@@ -78,7 +78,10 @@ def _estimate(finding: Finding) -> float:
 def _not_finite(
     suite: str, mode: Mode, baseline: ArmRecord, candidate: ArmRecord
 ) -> tuple[Outcome, str] | None:
-    broken, broken_baseline = _broken(candidate, suite, mode), _broken(baseline, suite, "cold")
+    broken, broken_baseline = (
+        _broken(candidate, suite, mode),
+        _broken(baseline, suite, mode) | _broken(baseline, suite, "cold"),
+    )
     if broken_baseline:
         return Outcome.MISSING, f"the baseline itself has no finite value for {_listed(broken_baseline)}"
     if broken:

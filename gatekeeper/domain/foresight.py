@@ -24,6 +24,7 @@ from gatekeeper.domain.sentence import amount, points
 from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import smallest_detectable_drop
+from gatekeeper.stats.ratio import launch_noise_factor
 
 POWER: Final = 0.8
 FLIP_RATE: Final = 0.09
@@ -67,7 +68,7 @@ def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
 
 def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     if not expected_modes(rule, plan.candidate.modes):
-        return _say(rule, "idle", f"this change has no {rule.mode} mode, so the rule does not apply")
+        return _say(rule, "idle", f"this change asks for no {rule.mode} mode, so the rule does not apply")
     match METRICS[rule.metric].kind:
         case "token":
             return _of_tokens(plan, rule, noise)
@@ -126,7 +127,8 @@ def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     margin, moved = abs(bound - still), abs((still if floor is None else floor) - still)
     spread = KL_SPREAD * margin if metric.name == "decode_kl" else DOCUMENT_SPREAD[metric.name]
     reach = _reach(plan, probe.documents - 1) * spread / math.sqrt(probe.documents)
-    shown = f"over {probe.documents} documents, {amount(metric, reach)} beyond the limit shows reliably"
+    harm = bound - reach if metric.higher_is_better else bound + reach
+    shown = f"over {probe.documents} documents, harm shows reliably from {amount(metric, harm)}"
     if moved:
         shown += f"; two launches of the baseline differ by {amount(metric, moved)}"
     return _compared(
@@ -216,12 +218,15 @@ def _of_speed(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     if probe is None or bound is None:
         return _not_measured(rule, "performance")
     ratio = floor_of(noise, rule.metric)
-    launches = LAUNCH_NOISE if ratio is None else abs(math.log(ratio))
+    between, source = (
+        (LAUNCH_NOISE, "a planning value") if ratio is None else (abs(math.log(ratio)), "measured")
+    )
+    factor = launch_noise_factor(between, confidence=1 - plan.policy.alpha)
     reach = _reach(plan, 2 * (probe.rounds - 1)) * ROUND_SPREAD * math.sqrt(2 / probe.rounds)
-    margin, source = abs(math.log(bound)), "a planning value" if ratio is None else "measured"
+    margin, launches = abs(math.log(bound)), math.log(factor)
     shown = (
-        f"two launches of the baseline differ by {_percent(launches)} ({source}), and {probe.rounds} rounds resolve "
-        f"{_percent(reach)}"
+        f"two launches of the baseline differ by {_percent(between)} ({source}), which leaves a ratio uncertain by a "
+        f"factor of {factor:.2f}, and {probe.rounds} rounds resolve {_percent(reach)}"
     )
     if rule.demands_gain:
         gain = math.exp(margin + launches + reach)

@@ -27,7 +27,9 @@ def policy_schema() -> dict[str, Any]:
 
 def _without_null(field: dict[str, Any]) -> dict[str, Any]:
     """An optional key is left out in YAML; offering null as a value would only puzzle."""
-    members = [member for member in field.get("anyOf", ()) if member != {"type": "null"}]
+    members: list[dict[str, Any]] = [
+        member for member in field.get("anyOf", ()) if member != {"type": "null"}
+    ]
     if len(members) != 1:
         return field
     kept = {key: value for key, value in field.items() if key not in ("anyOf", "default", "title")}

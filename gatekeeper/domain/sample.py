@@ -128,7 +128,8 @@ def _token_samples(
         scored = [(trace, _compare_or_none(_reference(references, trace), trace)) for trace in traces]
         usable = [(trace, deltas) for trace, deltas in scored if deltas is not None and _finite(deltas)]
         clusters = tuple(trace.cluster for trace, _ in usable)
-        missing = len(scored) - len(usable)
+        expected = {t.item_id for t in baseline if t.suite == suite and t.mode in (mode, "cold")}
+        missing = len(expected | {t.item_id for t in traces}) - len(usable)
         if len(set(clusters)) < 2:
             continue
         for name, rows in _by_metric([deltas for _, deltas in usable]).items():
@@ -210,17 +211,28 @@ class _ItemPair:
 def _item_samples(
     metric: Metric, baseline: Sequence[Measurement], candidate: Sequence[Measurement]
 ) -> Iterable[MeanSample | PairSample]:
-    """All items together, then each task by itself."""
-    reference = {(m.suite, m.item_id): m.value for m in baseline if m.metric == metric.source}
+    """All items together, then each task by itself. An item that only one arm has is there, without a counterpart."""
+    before = {(m.suite, m.item_id): m for m in baseline if m.metric == metric.source}
+    after = {(m.suite, m.mode, m.item_id): m for m in candidate if m.metric == metric.source}
+    lost = {
+        (suite, mode, item): None
+        for suite, mode in {key[:2] for key in after}
+        for of_suite, item in before
+        if of_suite == suite and (suite, mode, item) not in after
+    }
     groups: dict[tuple[str, Mode, str], list[_ItemPair]] = defaultdict(list)
-    for m in candidate:
-        if m.metric == metric.source:
-            pair = _ItemPair(item_id=m.item_id, before=reference.get((m.suite, m.item_id)), after=m.value)
-            groups[m.suite, m.mode, ALL].append(pair)
-            groups[m.suite, m.mode, m.cluster].append(pair)
+    for (suite, mode, item), m in sorted({**after, **lost}.items(), key=lambda entry: entry[0]):
+        reference = before.get((suite, item))
+        pair = _ItemPair(item_id=item, before=_value(reference), after=_value(m))
+        for group in (ALL, *{known.cluster for known in (reference, m) if known is not None}):
+            groups[suite, mode, group].append(pair)
     for suite, mode, group in sorted(groups, key=lambda key: (*key[:2], key[2] != ALL, key[2])):
         place = Place(metric=metric, suite=suite, mode=mode, group=group)
         yield from _item_sample(place, groups[suite, mode, group])
+
+
+def _value(measurement: Measurement | None) -> float | None:
+    return None if measurement is None else measurement.value
 
 
 def _item_sample(place: Place, pairs: Sequence[_ItemPair]) -> Iterable[MeanSample | PairSample]:

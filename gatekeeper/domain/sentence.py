@@ -68,10 +68,8 @@ def _demanded(rule: Rule, metric: Metric) -> str:
         case "at_least_of_baseline":
             return f"stays above {100 * (rule.at_least_of_baseline or 0):g}% of the baseline's"
         case "at_most_noise_multiple":
-            return (
-                f"at most {rule.at_most_noise_multiple:g} times what two launches of the baseline differ by, "
-                f"where {rule.limit_floor:g} {metric.unit} are always allowed"
-            )
+            noise = f"{rule.at_most_noise_multiple:g} times what the baseline's launches differ by"
+            return f"at most {noise}, or {_plain(metric, rule.limit_floor)} if that is more"
         case "at_most":
             return f"at most {_plain(metric, rule.at_most)}"
         case "at_least":

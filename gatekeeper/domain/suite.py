@@ -68,10 +68,14 @@ Probe = Annotated[
 
 
 class Suite(Closed):
-    """The probes that every arm of a run goes through, in order."""
+    """The probes that every arm of a run goes through, in order: the cheap and telling ones first.
+
+    `stop_early`: the candidate's later probes are left out once the verdict is certain to be FAIL.
+    """
 
     name: Name
     description: str
+    stop_early: bool = False
     probes: Annotated[tuple[Probe, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

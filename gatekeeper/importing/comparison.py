@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from gatekeeper.domain.arm import ArmRecord
@@ -25,6 +25,8 @@ from gatekeeper.importing.pairing import common_items, mismatches
 from gatekeeper.importing.series import Chosen, Series, choose
 
 SUITE: Final = "lm-eval"
+NAMED: Final = 8
+"""Tasks that a note names; the document has all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +141,8 @@ def _arm(role: Role, output: Output, chosen: Chosen) -> ArmRecord:
 
 
 def _record(role: Role, rows: Sequence[Measurement]) -> ArmRecord:
-    return ArmRecord(role=role, plan=_ARM, measurements=tuple(rows), complete=True)
+    ordered = tuple(sorted(rows, key=lambda row: (row.item_id, row.metric)))
+    return ArmRecord(role=role, plan=_ARM, measurements=ordered, complete=True)
 
 
 def _measured(output: Output, series: Series, *, group: str, with_probability: bool) -> Iterator[Measurement]:
@@ -173,17 +176,9 @@ def _shown(policy: Policy, outputs: Mapping[Role, Output], chosen: Chosen) -> li
 
 
 def _applicable(policy: Policy, arms: Sequence[ArmRecord], chosen: Chosen) -> tuple[Policy, tuple[str, ...]]:
-    """The policy with the rules that the arms can answer, and the metrics of the others.
-
-    An arm can answer for what it gives a delta of when it is held against itself. Raises InvalidInput.
-    """
-    supplied = {
-        delta.metric
-        for arm in arms
-        for delta in judge(
-            _plan(policy), {"baseline": arm, "candidate": replace(arm, role="candidate")}
-        ).deltas
-    }
+    """The policy with the rules that the arms can answer, and the metrics of the others. Raises InvalidInput."""
+    measured = {row.metric for arm in arms for row in arm.measurements}
+    supplied = {name for name, metric in METRICS.items() if metric.source in measured}
     rules = tuple(rule for rule in policy.rules if rule.metric in supplied)
     if all(rule.severity == "warn" for rule in rules):
         without = "; ".join(str(entry) for entry in chosen.not_judged[:3])
@@ -207,7 +202,7 @@ def _notes(
     labels = dict.fromkeys(series.label for series in chosen.judged.values())
     for label in labels:
         tasks = [task for task, series in chosen.judged.items() if series.label == label]
-        notes.append(f"Judged: {label} of {', '.join(tasks)}.")
+        notes.append(f"Judged: {label} of {_few(tasks)}.")
     if not_applicable:
         titles = ", ".join(METRICS[metric].title for metric in not_applicable)
         notes.append(f"Not applicable, since these results do not hold it: {titles}.")
@@ -216,8 +211,13 @@ def _notes(
         tasks = [
             entry.task for entry in chosen.not_judged if (entry.metric, entry.reason) == (metric, reason)
         ]
-        notes.append(f"Not judged: {metric} of {', '.join(tasks)}: {reason}.")
+        notes.append(f"Not judged: {metric} of {_few(tasks)}: {reason}.")
     return notes
+
+
+def _few(tasks: Sequence[str]) -> str:
+    more = f" and {len(tasks) - NAMED} more tasks" if len(tasks) > NAMED else ""
+    return ", ".join(tasks[:NAMED]) + more
 
 
 # --- what an import knows nothing of ----------------------------------------------------------------------------------

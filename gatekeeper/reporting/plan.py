@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, assert_never
 
+from gatekeeper.domain.foresight import Foresight, Outlook
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
 from gatekeeper.domain.suite import AccuracyProbe, CapacityProbe, FidelityProbe, PerformanceProbe, Probe
-from gatekeeper.reporting.figures import limit, title
+from gatekeeper.reporting.figures import limit, of_group
 from gatekeeper.reporting.text import columns, wrapped
 
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
-def render_plan(plan: Plan, *, shape_source: str) -> str:
-    """The whole plan. `shape_source` says where the model's shape comes from."""
+def render_plan(plan: Plan, *, shape_source: str, foresight: Sequence[Foresight]) -> str:
+    """The whole plan. `shape_source` says where the model's shape comes from; `foresight`: one per rule."""
     parts: list[Iterable[str]] = [
         [f"plan  {plan.change.label} of {plan.change.model}"],
         _memory(plan, shape_source),
         _arms(plan),
         _suite(plan),
-        _policy(plan),
+        _policy(plan, foresight),
         _coverage(plan),
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -99,14 +100,26 @@ def _probe_phrase(probe: Probe) -> str:
             assert_never(probe)
 
 
-def _policy(plan: Plan) -> Iterator[str]:
+OUTLOOKS: Final[Mapping[Outlook, str]] = {
+    "decidable": "decidable",
+    "undecidable": "NOT DECIDABLE",
+    "unknown": "decidable or not",
+    "idle": "idle",
+}
+
+
+def _policy(plan: Plan, foresight: Sequence[Foresight]) -> Iterator[str]:
     policy = plan.policy
     yield f"Policy {policy.name}: one-sided bounds at {100 * (1 - policy.alpha):g}% confidence"
-    rows = [(title(rule.metric), limit(rule)) for rule in policy.rules]
+    rows = [
+        (of_group(rule.metric, rule.subset) + (f", {rule.mode}" if rule.mode else ""), limit(rule))
+        for rule in policy.rules
+    ]
     _, *lines = columns(("", ""), rows)
-    for rule, line in zip(policy.rules, lines, strict=True):
+    for rule, line, seen in zip(policy.rules, lines, foresight, strict=True):
         yield line
         yield from wrapped(rule.reason, indent="      ")
+        yield from wrapped(f"{OUTLOOKS[seen.outlook]}: {seen.sentence}", indent="      ")
 
 
 def _coverage(plan: Plan) -> Iterator[str]:

@@ -10,24 +10,30 @@ from uuid import UUID, uuid4
 
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import Conflict
+from gatekeeper.domain.foresight import Foresight
 from gatekeeper.domain.kv_memory import kv_pool_bytes
 from gatekeeper.domain.plan import ArmPlan, Plan
 from gatekeeper.domain.run import RunState
 from gatekeeper.queue import Ring
 from gatekeeper.services.bell import ring_after_commit
 from gatekeeper.services.intake import engine_flags, read_change, resolve
+from gatekeeper.services.outlook import foresight_of
 from gatekeeper.settings import Settings
 from gatekeeper.storage import events, runs
-from gatekeeper.storage.codec import dump_change
+from gatekeeper.storage.codec import dump_change, load_plan
 from gatekeeper.storage.database import Sessions, transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """The run of a change. `created` False: an earlier request with the same idempotency key made it."""
+    """The run of a change. `created` False: an earlier request with the same idempotency key made it.
+
+    `foresight`: which of its rules the run can decide.
+    """
 
     run_id: UUID
     created: bool
+    foresight: tuple[Foresight, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +53,7 @@ class Preview:
     plan: Plan
     arms: dict[str, ArmPreview]
     coverage_gaps: tuple[str, ...]
+    foresight: tuple[Foresight, ...]
 
 
 def submit(
@@ -67,13 +74,15 @@ def submit(
             if earlier is not None and earlier.request_hash != request_hash:
                 raise Conflict(f"the idempotency key {idempotency_key!r} belongs to another change")
             if earlier is not None:
-                return Submitted(run_id=earlier.id, created=False)
+                seen = foresight_of(session, load_plan(earlier.plan))
+                return Submitted(run_id=earlier.id, created=False, foresight=seen)
         plan = resolve(session, change, settings=settings)
         run_id = uuid4()
         runs.add_run(session, run_id, plan, key=idempotency_key, request_hash=request_hash)
         events.add_event(session, run_id, "state", {"state": RunState.QUEUED, "attempt": 1})
+        seen = foresight_of(session, plan)
     ring_after_commit(ring, run_id, plan.candidate.device)
-    return Submitted(run_id=run_id, created=True)
+    return Submitted(run_id=run_id, created=True, foresight=seen)
 
 
 def preview(sessions: Sessions, document: dict[str, Any] | Change, *, settings: Settings) -> Preview:
@@ -81,12 +90,14 @@ def preview(sessions: Sessions, document: dict[str, Any] | Change, *, settings: 
     change = read_change(document, settings=settings)
     with transaction(sessions) as session:
         plan = resolve(session, change, settings=settings)
+        seen = foresight_of(session, plan)
     flags = engine_flags(plan)
     arms = {"baseline": plan.baseline, "candidate": plan.candidate}
     return Preview(
         plan=plan,
         arms={role: _arm(arm, flags[role], plan.concurrency) for role, arm in arms.items()},
         coverage_gaps=plan.coverage_gaps,
+        foresight=seen,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Interval, literal, or_, select, update
+from sqlalchemy import Interval, and_, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from gatekeeper.domain.errors import Conflict, NotFound
-from gatekeeper.storage.arm_tables import ArmRow, BaselineRow
-from gatekeeper.storage.base import NOW
+from gatekeeper.storage.arm_tables import ArmRow, BaselineRow, RunArmRow
+from gatekeeper.storage.base import NOW, Json
+from gatekeeper.storage.tables import RunRow
 
 
 def find_baseline(session: Session, fingerprint: str, *, max_age: timedelta) -> BaselineRow | None:
@@ -20,6 +21,30 @@ def find_baseline(session: Session, fingerprint: str, *, max_age: timedelta) -> 
         BaselineRow.fingerprint == fingerprint,
         BaselineRow.retired_at.is_(None),
         or_(BaselineRow.pinned, fresh),
+    )
+    return session.scalars(statement).one_or_none()
+
+
+def find_noise(session: Session, *, arm: Json, suite: Json, concurrency: int) -> Json | None:
+    """The noise floor that the newest judged run of an equal baseline, suite and load reported.
+
+    What decides a fingerprint besides, engine build, hardware and data, only the worker knows.
+    """
+    noise = RunRow.report["noise"]
+    statement = (
+        select(noise)
+        .join(RunArmRow, and_(RunArmRow.run_id == RunRow.id, RunArmRow.attempt == RunRow.attempt))
+        .join(ArmRow, ArmRow.id == RunArmRow.arm_id)
+        .where(
+            RunArmRow.role == "baseline",
+            RunRow.model == arm["model"]["name"],
+            ArmRow.plan == arm,
+            RunRow.plan["suite"]["probes"] == suite["probes"],
+            RunRow.plan["change"]["deployment"]["concurrency"].as_integer() == concurrency,
+            noise["deltas"][0].is_not(None),
+        )
+        .order_by(RunRow.finished_at.desc())
+        .limit(1)
     )
     return session.scalars(statement).one_or_none()
 

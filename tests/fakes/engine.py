@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
+from gatekeeper.domain.interim import certain_failure
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
@@ -84,12 +85,16 @@ class MemoryArm:
     rows: list[Measurement] = field(default_factory=list)
     scored: list[TokenTrace] = field(default_factory=list)
     proofs: list[Exercise] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
     complete: bool = False
     failure: ArmFailure | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
 
     def started(self, info: EngineInfo, effective: EffectiveConfig) -> None:
         self.info, self.effective = info, effective
+
+    def skipped(self, probe: str, reason: str) -> None:
+        self.left_out.append((probe, reason))
 
     def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
         self.complete, self.failure = complete, failure
@@ -110,7 +115,8 @@ class MemoryArm:
     def record(self) -> ArmRecord:
         return ArmRecord(
             role=self.role, plan=self.plan, engine=self.info, effective=self.effective, measurements=tuple(self.rows),
-            traces=tuple(self.scored), exercises=tuple(self.proofs), failure=self.failure, complete=self.complete,
+            traces=tuple(self.scored), exercises=tuple(self.proofs),
+            skipped=tuple(self.left_out), failure=self.failure, complete=self.complete,
         )  # fmt: skip
 
 
@@ -118,6 +124,7 @@ class MemoryArm:
 class MemoryRun:
     """A run's results in memory."""
 
+    plan: Plan = field(default_factory=fake_plan)
     arms: dict[Role, MemoryArm] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
     stages: list[tuple[str, Role, int, int]] = field(default_factory=list)
@@ -131,6 +138,9 @@ class MemoryRun:
     def open_arm(self, role: Role, plan: ArmPlan, argv: Sequence[str], fingerprint: str | None) -> MemoryArm:
         self.arms[role] = MemoryArm(role=role, plan=plan)
         return self.arms[role]
+
+    def certain_failure(self) -> str | None:
+        return certain_failure(self.plan, self.records)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         self.stages.append((stage, role, done, total))

@@ -32,7 +32,7 @@ def test_a_json_change_is_accepted_and_can_be_found_where_location_says(client: 
     answer = client.post("/api/v1/runs", json=a_change(name="chat-fp8"))
     assert answer.status_code == 202
     run = client.get(answer.headers["Location"]).json()
-    assert run == answer.json()
+    assert {**run, "foresight": answer.json()["foresight"]} == answer.json()
     assert (run["name"], run["state"], run["verdict"], run["sentence"]) == ("chat-fp8", "queued", None, None)
     assert (run["findings"], run["deltas"], run["requested"], run["effective"]) == ([], [], {}, {})
     assert run["links"]["self"] == answer.headers["Location"]
@@ -139,6 +139,8 @@ def test_a_plan_shows_flags_bytes_and_gaps_and_stores_nothing(client: TestClient
     assert plan["flags"]["candidate"][:3] == ["--kv-cache-dtype", "fp8_e4m3", "--no-enable-prefix-caching"]
     assert plan["kv_bytes_per_token"] == {"baseline": 23_040.0, "candidate": 11_520.0}
     assert plan["coverage_gaps"] == ["max_context 2048 > 640 tokens reached"]
+    assert len(plan["foresight"]) == len(plan["plan"]["policy"]["rules"])
+    assert {"metric", "outlook", "sentence"} <= plan["foresight"][0].keys()
     assert plan["plan"]["suite"]["name"] == "smoke"
     assert client.get("/api/v1/runs").json()["items"] == []
 

@@ -11,10 +11,12 @@ from gatekeeper.domain.documents import parse_change
 from gatekeeper.domain.errors import Conflict, InvalidInput
 from gatekeeper.domain.plan import Model
 from gatekeeper.domain.run import RunState
+from gatekeeper.domain.verdict import Noise
 from gatekeeper.services import history, models
 from gatekeeper.services.history import RunFilters
+from gatekeeper.services.judge import judge
 from gatekeeper.services.submit import preview, submit
-from tests.integration.services.seeds import World, a_change
+from tests.integration.services.seeds import World, a_change, a_delta, a_report
 
 
 def test_a_change_is_queued_and_its_workers_are_told(world: World) -> None:
@@ -117,6 +119,30 @@ def test_a_preview_stores_nothing(world: World) -> None:
     assert seen.coverage_gaps == ("max_context 4096 > 640 tokens reached",)
     assert history.list_runs(world.sessions, RunFilters()).items == ()
     assert world.bell.rung == []
+
+
+def test_the_noise_of_an_earlier_run_of_the_same_baseline_tells_what_can_be_decided(world: World) -> None:
+    def flips(**changed: Any) -> str:
+        seen = preview(world.sessions, a_change(**changed), settings=world.settings)
+        return next(one.sentence for one in seen.foresight if one.metric == "accuracy")
+
+    assert "9% flips (a planning value)" in flips()
+    held = world.claim(world.submit())
+    for role in ("baseline", "control", "candidate"):
+        world.arm(held, role)
+    noise = Noise(accuracy_flip_rate=0.25, deltas=(a_delta(),))
+    judge(
+        world.sessions,
+        held.run_id,
+        owner="worker-1",
+        decide=lambda _plan, _arms: a_report().model_copy(update={"noise": noise}),
+    )
+    assert "25% flips, a drop" in flips()
+    assert "25% flips, a drop" in flips(candidate={"quantization": {"scheme": "fp8_e5m2"}})
+    assert "planning value" in flips(deployment={"concurrency": 3})
+    assert "planning value" in flips(suite="standard")
+    submitted = submit(world.sessions, a_change(), settings=world.settings, ring=world.bell.ring)
+    assert [one.metric for one in submitted.foresight][:1] == ["decode_kl"]
 
 
 def test_a_typed_change_is_as_good_as_its_document(world: World) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.domain.judge import judge
+from gatekeeper.domain.suite import PerformanceProbe
 from gatekeeper.domain.verdict import Report, Verdict
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
@@ -72,6 +73,25 @@ def test_a_stored_baseline_is_used_again(monkeypatch: pytest.MonkeyPatch, run_id
     bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=run_id, plan=fake_plan(), dead_roles=frozenset()), second, bounds)
     assert list(second.arms) == ["candidate"]
+
+
+def test_a_suite_that_may_stop_early_leaves_out_what_can_no_longer_change_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    measured, _ = run(monkeypatch, run_id, FakeEngine())
+    plan = fake_plan()
+    speed = PerformanceProbe(probe="performance", prompts=1, input_tokens=8, output_tokens=8, rounds=2)
+    suite = plan.suite.model_copy(update={"probes": (*plan.suite.probes, speed), "stop_early": True})
+    longer = plan.model_copy(update={"suite": suite})
+    recorder = MemoryRun(plan=longer, arms={role: measured.arms[role] for role in ("baseline", "control")})
+    recorder.reuse_baseline = lambda _fingerprint: True  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=["--shift", "1.0"])})
+    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=run_id, plan=longer, dead_roles=frozenset()), recorder, bounds)
+    report = judge(longer, recorder.records)
+    assert report.verdict is Verdict.FAIL
+    assert [probe for probe, _ in recorder.arms["candidate"].left_out] == ["performance"]
+    assert "performance did not run: not needed, the verdict was certain: decode_kl" in report.notes[0]
 
 
 def test_a_setting_that_the_engine_ignores_is_invalid_and_no_suite_runs(

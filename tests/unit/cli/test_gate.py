@@ -50,6 +50,22 @@ def test_progress_goes_to_stderr_and_only_the_result_to_stdout(
     assert f"{service.url}/runs/r-1" in result.stderr
 
 
+def test_rules_that_this_run_cannot_decide_are_named_at_the_start(
+    service: FakeService, run: Run, change: Path
+) -> None:
+    service.plays(document(Verdict.PASS))
+    seen = [
+        {"metric": "accuracy", "severity": "block", "outlook": "undecidable", "sentence": "too few items"},
+        {"metric": "decode_kl", "severity": "block", "outlook": "decidable", "sentence": "16 documents"},
+    ]
+    service.reply(
+        "POST /api/v1/runs", {"run_id": "r-1", "name": "fp8_e4m3", "state": "queued", "foresight": seen}
+    )
+    result = run("gate", change, "--server", service.url)
+    assert "not decidable: accuracy (block): too few items" in result.stderr
+    assert "16 documents" not in result.stderr
+
+
 def test_junit_and_markdown_can_be_written_to_a_file(
     service: FakeService, run: Run, change: Path, tmp_path: Path
 ) -> None:

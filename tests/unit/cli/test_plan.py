@@ -32,6 +32,15 @@ def test_it_shows_bytes_argv_suite_and_policy(run: Run) -> None:
     assert "decode KL, nats/token" in text
 
 
+def test_each_rule_says_whether_the_suite_can_decide_it(run: Run) -> None:
+    text = run("plan", EXAMPLES / "fp8_e4m3.yaml").stdout
+    assert "decidable: with 120 items and 9% flips (a planning value), a drop of 7.1 points shows" in text
+    assert "NOT DECIDABLE: two launches of the baseline differ by 12% (a planning value)" in text
+    strict = run("plan", EXAMPLES / "fp8_e4m3.yaml", "--policy", "strict").stdout
+    assert "accuracy change, points: worst" in strict
+    assert "decode KL, nats/token: tokens 64-128" in strict
+
+
 def test_prefix_caching_is_measured_cold_and_warm(run: Run) -> None:
     text = run("plan", EXAMPLES / "prefix_caching.yaml").stdout
     assert "cache states measured: cold, warm" in text

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
+from gatekeeper.domain.interim import certain_failure
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, TokenTrace
@@ -201,6 +202,28 @@ def test_items_that_lack_a_counterpart_are_missing() -> None:
     assert "1 of 200 items have no counterpart" in judged(plan, arms).sentence
 
 
+def test_items_and_documents_that_the_candidate_lost_are_missing_not_overlooked() -> None:
+    plan = plan_of()
+    arms = arms_of(plan)
+    fewer = replace(arms["candidate"], measurements=(*outcomes(n=100), *rounds(100, 101)))
+    assert "100 of 200 items have no counterpart" in judged(plan, {**arms, "candidate": fewer}).sentence
+    cut = replace(arms["candidate"], traces=arms["candidate"].traces[:6])
+    report = judged(plan, {**arms, "candidate": cut})
+    assert report.verdict is Verdict.INVALID
+    assert "2 of 8 items have no counterpart" in report.sentence
+
+
+def test_nan_in_both_arms_warm_caches_is_not_the_candidates_doing() -> None:
+    plan = plan_of({"reuse": {"prefix_caching": True}})
+    arms = arms_of(plan)
+    warm = traces(0, "warm")
+    broken = (replace(warm[0], token_logprobs=[None, -1.0, -1.0]), *warm[1:])
+    both: dict[Role, ArmRecord] = {
+        role: replace(record, traces=(*record.traces, *broken)) for role, record in arms.items()
+    }
+    assert judged(plan, both).verdict is Verdict.INVALID
+
+
 def test_a_declared_context_beyond_the_suite_cannot_pass_but_can_fail() -> None:
     plan = plan_of(max_context=2048, decode_tokens=500)
     report = judged(plan, arms_of(plan))
@@ -258,6 +281,18 @@ def test_who_failed_and_how_decides_what_it_means(
     report = judged(plan, arms)
     assert report.verdict is verdict
     assert role == "control" or "the cause" in report.sentence
+
+
+def test_a_failure_is_certain_once_holm_must_reject_it_whatever_comes() -> None:
+    plan = plan_of()
+
+    def reason(shift: float) -> str | None:
+        arms = arms_of(plan, shift=shift)
+        arms["candidate"] = replace(arms["candidate"], measurements=(), complete=False)
+        return certain_failure(plan, arms)
+
+    assert reason(0.0) is None
+    assert (reason(0.6) or "").startswith("decode_kl: ")
 
 
 def test_missing_arms_are_errors() -> None:

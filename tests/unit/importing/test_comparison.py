@@ -85,6 +85,21 @@ def test_the_order_of_the_lines_does_not_matter(baseline: Path, tmp_path: Path) 
     assert compared(baseline, first).report.deltas == compared(baseline, second).report.deltas
 
 
+def test_the_probability_of_the_right_choice_is_judged_where_there_is_one(baseline: Path) -> None:
+    rule = {"metric": "choice_probability", "max_drop": 0.2, "reason": "r"}
+    found = compared(BF16, FP8, by=policy(rule))
+    (finding,) = found.report.findings
+    assert finding.delta is not None
+    assert (found.report.verdict, finding.delta.n) == (Verdict.PASS, 16)
+    assert compared(baseline, baseline, by=policy(rule, ACCURACY)).not_applicable == ("choice_probability",)
+
+
+def test_a_rule_on_a_task_that_the_outputs_lack_is_not_answered(baseline: Path) -> None:
+    found = compared(baseline, baseline, by=policy(ACCURACY | {"group": "gsm8k"}))
+    assert found.report.verdict is Verdict.INVALID
+    assert compared(baseline, baseline, by=policy(ACCURACY | {"group": "t"})).report.verdict is Verdict.PASS
+
+
 def test_a_control_shows_the_noise(baseline: Path, tmp_path: Path) -> None:
     control = write(tmp_path / "control", "t", answers(worse(3)))
     assert compared(baseline, baseline, control).report.noise.accuracy_flip_rate == pytest.approx(0.01)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from gatekeeper.domain.policy import Rule
 from gatekeeper.domain.verdict import Outcome, Verdict
 from gatekeeper.reporting import RENDERERS
+from gatekeeper.reporting.figures import limit
 from gatekeeper.reporting.text import WIDTH
 from tests.unit.reporting.samples import CAPACITY, KL, delta, document, finding
 
@@ -63,6 +67,28 @@ def test_an_accuracy_rule_is_told_in_points() -> None:
     row = next(line for line in text().splitlines() if "accuracy change" in line)
     assert "-2.5 [-6.1, +1.1]" in row
     assert "drop < 5" in row
+
+
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        ({"metric": "accuracy", "at_least_of_baseline": 0.99}, "> 99% of baseline"),
+        (
+            {"metric": "decode_kl", "at_most_noise_multiple": 3, "limit_floor": 0.005},
+            "<= 3 x noise, or 0.005",
+        ),
+    ],
+)
+def test_a_relative_limit_says_what_it_is_relative_to(limits: dict[str, Any], shown: str) -> None:
+    assert limit(Rule(**limits, reason="r")) == shown
+
+
+def test_a_part_of_the_items_is_named_beside_its_metric() -> None:
+    late = KL.model_copy(update={"group": "tokens 64-128"})
+    judged = finding("decode_kl", Outcome.PASSED, of=late).model_copy(update={"group": "tokens 64-128"})
+    report = text(findings=[judged.model_dump(mode="json")], deltas=[late.model_dump(mode="json")])
+    assert "Passed   decode KL, nats/token: tokens 64-128  cold" in report
+    assert "Measured, no rule" not in report
 
 
 def test_a_rule_that_only_warns_says_so() -> None:

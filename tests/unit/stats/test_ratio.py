@@ -9,6 +9,8 @@ from scipy.stats import ttest_ind
 
 from gatekeeper.stats.interval import Interval
 from gatekeeper.stats.ratio import (
+    launch_noise_factor,
+    launch_noise_p,
     log_ratio_greater_p,
     log_ratio_interval,
     log_ratio_less_p,
@@ -82,3 +84,21 @@ def test_too_few_or_unmatched_rounds_are_refused() -> None:
         log_ratio_interval([1.0], [2.0, 2.1], confidence=0.95)
     with pytest.raises(ValueError, match="one baseline and one candidate"):
         paired_log_ratio_interval([1.0, 1.1], [2.0, 2.1, 2.2], confidence=0.95)
+
+
+def test_two_launches_bound_the_noise_of_a_third_at_the_nominal_level() -> None:
+    rng = np.random.default_rng(5)
+    first, second, third = rng.normal(0, 0.12, (3, 100_000))
+    factor = launch_noise_factor(1.0, confidence=0.95)
+    exceeded = third - first > np.log(factor) * np.abs(second - first)
+    assert float(exceeded.mean()) == pytest.approx(0.0437, abs=0.003)
+    p = [
+        launch_noise_p(h, noise=n)
+        for h, n in zip((third - first)[:4000], np.abs(second - first)[:4000], strict=True)
+    ]
+    assert float(np.mean(np.array(p) <= 0.05)) < 0.055
+
+
+def test_launches_that_agree_exactly_add_no_noise() -> None:
+    assert launch_noise_factor(0.0, confidence=0.95) == 1.0
+    assert (launch_noise_p(0.1, noise=0.0), launch_noise_p(-0.1, noise=0.0)) == (0.0, 1.0)

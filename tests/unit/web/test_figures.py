@@ -67,6 +67,12 @@ def test_bounds_say_when_there_are_none(seen: Delta, shown: str) -> None:
         (Rule(metric="top1_agreement", at_least=0.85, reason="r"), "≥ 85%", "85%"),
         (Rule(metric="throughput_ratio", at_least=0.9, reason="r"), "≥ 0.90×", "0.90×"),
         (Rule(metric="accuracy", max_drop=0.05, reason="r"), "drop < 5 pts", "−5 pts"),
+        (Rule(metric="accuracy", at_least_of_baseline=0.99, reason="r"), "> 99% of the baseline", "0 pts"),
+        (
+            Rule(metric="decode_kl", at_most_noise_multiple=3, limit_floor=0.005, reason="r"),
+            "≤ 3× the noise floor, or 0.005",
+            "0",
+        ),
     ],
 )
 def test_a_limit_is_told_in_the_metrics_own_unit(rule: Rule, shown: str, mark: str) -> None:

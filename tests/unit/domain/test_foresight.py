@@ -1,0 +1,168 @@
+"""What is said of a rule before a run."""
+
+from typing import Any
+
+import pytest
+
+from gatekeeper import catalog
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.foresight import Foresight, foresee
+from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import Model, Plan, make_plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.suite import AccuracyProbe, Suite
+from gatekeeper.domain.verdict import Delta, Noise
+
+SHAPE = ModelShape(layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192)
+ACCURACY = {"metric": "accuracy", "max_drop": 0.05}
+KL = {"metric": "decode_kl", "at_most": 0.03}
+SPEED = {"metric": "throughput_ratio", "at_least": 0.9}
+
+
+def plan_of(*rules: dict[str, Any], suite: str | Suite = "smoke", policy: Policy | None = None) -> Plan:
+    change = Change.model_validate({"model": "m", "candidate": {"quantization": {"scheme": "fp8_e4m3"}}})
+    stated = [{"reason": "r"} | rule for rule in rules]
+    return make_plan(
+        change,
+        model=Model(name="m", source="/m", shape=SHAPE),
+        suite=catalog.get_suite(suite) if isinstance(suite, str) else suite,
+        policy=policy or Policy.model_validate({"name": "p", "rules": stated}),
+        device="cpu",
+        allowed_arguments=frozenset(),
+    )
+
+
+def seen(rule: dict[str, Any], *, suite: str | Suite = "smoke", noise: Noise | None = None) -> Foresight:
+    (outlook,) = foresee(plan_of(rule, suite=suite), noise)
+    assert (outlook.metric, outlook.severity) == (rule["metric"], "block")
+    return outlook
+
+
+def measured(metric: str, estimate: float, **more: Any) -> Noise:
+    fixed: dict[str, Any] = {
+        "suite": "s", "mode": "cold", "unit": "x", "n": 1, "clusters": 1, "baseline": None, "candidate": None,
+        "lower": None, "upper": None, "confidence": 0.95, "method": "m",
+    }  # fmt: skip
+    return Noise(deltas=(Delta(**fixed, metric=metric, estimate=estimate),), **more)
+
+
+def fidelity(**fields: Any) -> Suite:
+    probe = {"probe": "fidelity", "documents": 16, "context_tokens": 64, "decode_tokens": 64} | fields
+    return Suite.model_validate({"name": "s", "description": "", "probes": [probe]})
+
+
+def test_a_margin_that_the_items_cannot_decide_is_said_with_the_number_that_could() -> None:
+    few = seen(ACCURACY)
+    assert few.outlook == "undecidable"
+    assert few.sentence == (
+        "with 120 items and 9% flips (a planning value), a drop of 7.1 points shows reliably; the margin is 5 points, "
+        "for which about 223 items would do"
+    )
+    assert seen(ACCURACY, suite="standard").outlook == "decidable"
+    assert seen(ACCURACY | {"max_drop": 0.1}).outlook == "decidable"
+
+
+def test_a_measured_flip_rate_above_the_planned_one_counts() -> None:
+    noisy = seen(ACCURACY, suite="standard", noise=Noise(accuracy_flip_rate=0.3))
+    assert noisy.outlook == "undecidable"
+    assert "30% flips, a drop" in noisy.sentence
+
+
+def test_one_percent_of_the_baseline_needs_thousands_of_items() -> None:
+    relative = seen({"metric": "accuracy", "at_least_of_baseline": 0.99}, suite="standard")
+    assert relative.outlook == "undecidable"
+    assert relative.margin == pytest.approx(0.0075)
+    assert "about 9," in relative.sentence
+
+
+def test_the_score_decides_where_answers_cannot() -> None:
+    assert seen({"metric": "choice_probability", "max_drop": 0.02}).outlook == "decidable"
+
+
+def test_a_rule_on_tasks_is_as_decidable_as_the_smallest_of_them() -> None:
+    worst = seen(ACCURACY | {"group": "worst"}, suite="standard")
+    assert "80 items of gk_facts" in worst.sentence
+    assert seen(ACCURACY | {"group": "gk_recall", "max_drop": 0.1}, suite="standard").outlook == "decidable"
+    other = seen(ACCURACY | {"group": "gsm8k"})
+    assert (other.outlook, other.sentence.startswith("the suite has no task gsm8k")) == ("undecidable", True)
+
+
+def test_unknown_tasks_leave_it_open() -> None:
+    probe = {"probe": "accuracy", "tasks": ["gsm8k"]}
+    suite = Suite.model_validate({"name": "s", "description": "", "probes": [probe]})
+    assert seen(ACCURACY, suite=suite).outlook == "unknown"
+
+
+def test_a_suite_without_the_probe_decides_nothing() -> None:
+    suite = fidelity()
+    assert [seen(rule, suite=suite).outlook for rule in (ACCURACY, SPEED)] == ["undecidable"] * 2
+    assert seen(KL, suite=suite).outlook == "decidable"
+
+
+@pytest.mark.parametrize(
+    ("rule", "suite", "words"),
+    [
+        (KL, fidelity(documents=4), "4 documents pass nothing, 8 are needed"),
+        (KL | {"decode_position": [64, 128]}, fidelity(), "decodes 64 tokens only"),
+        ({"metric": "decode_nll", "at_most": 0.005}, fidelity(), "an unchanged setup may not pass"),
+    ],
+)  # fmt: skip
+def test_fidelity_needs_documents_length_and_room(rule: dict[str, Any], suite: Suite, words: str) -> None:
+    outlook = seen(rule, suite=suite)
+    assert outlook.outlook == "undecidable"
+    assert words in outlook.sentence
+
+
+def test_a_noise_floor_beyond_the_limit_makes_a_fidelity_rule_undecidable() -> None:
+    assert seen(KL, noise=measured("decode_kl", 0.002)).outlook == "decidable"
+    beyond = seen(KL, noise=measured("decode_kl", 0.04))
+    assert beyond.outlook == "undecidable"
+    assert "two launches of the baseline differ by 0.040 nats/token" in beyond.sentence
+
+
+def test_a_limit_relative_to_the_noise_is_known_once_the_noise_is() -> None:
+    rule = {"metric": "decode_kl", "at_most_noise_multiple": 3, "limit_floor": 0.005}
+    assert seen(rule).outlook == "unknown"
+    assert seen(rule, noise=measured("decode_kl", 0.01)).outlook == "decidable"
+
+
+def test_speed_is_undecidable_within_the_noise_between_launches() -> None:
+    planned = seen(SPEED)
+    assert planned.outlook == "undecidable"
+    assert "differ by 12% (a planning value)" in planned.sentence
+    quiet = measured("throughput_ratio", 1.002)
+    assert seen(SPEED | {"at_least": 0.8}, noise=quiet).outlook == "decidable"
+    assert "(measured)" in seen(SPEED, noise=quiet).sentence
+
+
+def test_of_a_demanded_gain_it_is_said_how_large_it_must_be() -> None:
+    assert "reliably" in seen(SPEED | {"at_least": 1.5}).sentence
+    capacity = {"metric": "kv_capacity_ratio", "at_least": 1.8}
+    assert seen(capacity).sentence == "the engine reports it exactly; by formula it comes to 2.00x"
+    assert "so it cannot reach 2.5x" in seen(capacity | {"at_least": 2.5}).sentence
+
+
+def test_a_rule_on_a_mode_that_is_not_asked_for_is_idle() -> None:
+    assert seen(KL | {"mode": "warm"}).outlook == "idle"
+
+
+@pytest.mark.parametrize(
+    ("policy", "suite"), [("default", "standard"), ("fast", "smoke"), ("strict", "standard")]
+)
+def test_every_blocking_rule_of_a_bundled_policy_is_decidable_on_its_suite(policy: str, suite: str) -> None:
+    outlooks = foresee(plan_of(suite=suite, policy=catalog.get_policy(policy)))
+    assert {one.outlook for one in outlooks if one.severity == "block"} == {"decidable"}
+
+
+def test_what_is_expected_of_the_items_identifies_no_suite() -> None:
+    suite = catalog.get_suite("smoke")
+    bare = suite.model_copy(
+        update={
+            "probes": tuple(
+                probe.model_copy(update={"expected_items": {}}) if isinstance(probe, AccuracyProbe) else probe
+                for probe in suite.probes
+            )
+        }
+    )
+    assert bare != suite
+    assert bare.fingerprint == suite.fingerprint
