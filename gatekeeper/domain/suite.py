@@ -14,7 +14,7 @@ from gatekeeper.domain.change import Name
 class AccuracyProbe(Closed):
     """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all.
 
-    `looks`: how often the evidence is looked at on the way, so that the probe can stop early; bundled tasks only.
+    `batches`: bundled tasks are sent, and their results stored, in so many parts.
     `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
     """
 
@@ -22,7 +22,7 @@ class AccuracyProbe(Closed):
     tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
     items_per_task: PositiveInt | None = None
     seed: NonNegativeInt = 0
-    looks: Annotated[int, Field(ge=1, le=20, strict=True)] = 1
+    batches: Annotated[int, Field(ge=1, le=20, strict=True)] = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
 
     @property

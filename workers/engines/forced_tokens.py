@@ -1,20 +1,26 @@
 """Forced decoding inside vLLM: leave only the reference token, while `logprobs` still shows the raw distribution.
 
-A request carries `vllm_xargs={"forced_token_ids": [...]}`; step i of its decode can then only yield token i.
-This is the interface of the V1 model runner, which addresses requests by their index in the batch. Imported by vLLM's
-processes only.
+A request carries `vllm_xargs={"forced_token_ids": [...]}`; step i of its decode can then only yield token i of the
+list. vLLM has two interfaces for this and chooses by its model runner, so the one class that it loads serves both: the
+V1 runner (CPU) addresses requests by their place in the batch, model runner V2 (GPU) by a slot of their own. Only vLLM's
+own processes import this.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
+from vllm.v1.sample.logits_processor.interface import LogitsProcessor as V1LogitsProcessor
+from vllm.v1.sample.logits_processor.interface import MoveDirectionality
+from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor as V2LogitsProcessor
 
 if TYPE_CHECKING:
     import torch
     from vllm import SamplingParams
+    from vllm.v1.sample.logits_processor.interface import BatchUpdate
+    from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 
 ARGUMENT = "forced_token_ids"
 
@@ -29,25 +35,14 @@ def forced_tokens_of(params: SamplingParams) -> list[int] | None:
     return tokens
 
 
-class ForcedTokens(LogitsProcessor):
-    """For the V1 model runner, which addresses requests by their index in the batch."""
+class BatchPlaces:
+    """Requests by their index in the batch, with vLLM's own running list of their output tokens."""
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+    def __init__(self) -> None:
         self._requests: dict[int, tuple[list[int], list[int]]] = {}
 
-    @classmethod
-    def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Refuse a malformed list when the request is admitted."""
-        forced_tokens_of(sampling_params)
-
-    def is_argmax_invariant(self) -> bool:
-        """False: forcing changes the greedy choice."""
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow the batch: requests leave, enter and move (in this order, as vLLM documents)."""
-        if batch_update is None:
-            return
+    def update(self, batch_update: BatchUpdate) -> None:
+        """Follow the batch: requests leave, enter and move, in this order, as vLLM documents."""
         for index in batch_update.removed:
             self._requests.pop(index, None)
         for index, params, _prompt, output in batch_update.added:
@@ -66,14 +61,73 @@ class ForcedTokens(LogitsProcessor):
         if swap and standing is not None:
             self._requests[source] = standing
 
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Mask `logits` (batch, vocabulary) in place to the reference token of each forced request."""
+    def due(self) -> Iterator[tuple[int, int]]:
+        """(row of the logits, token) of every request that is forced in this step."""
         for index, (tokens, output) in self._requests.items():
             if len(output) < len(tokens):
-                _leave_only(logits[index], tokens[len(output)])
+                yield index, tokens[len(output)]
+
+
+class RequestSlots:
+    """Requests by their persistent slot. `prompt_lengths`: vLLM's own array, by slot."""
+
+    def __init__(self, prompt_lengths: Any) -> None:
+        self._prompt_lengths = prompt_lengths
+        self._tokens: dict[int, list[int]] = {}
+
+    def enter(self, slot: int, params: SamplingParams) -> bool:
+        """Take over a slot, whoever had it before; say whether its new request is forced."""
+        self._tokens.pop(slot, None)
+        tokens = forced_tokens_of(params)
+        if tokens is not None:
+            self._tokens[slot] = tokens
+        return tokens is not None
+
+    def due(self, rows: int, context: LogitsContext) -> Iterator[tuple[int, int]]:
+        """(row of the logits, token) of every request that is forced in this step.
+
+        Raises ValueError under speculative decoding, which has several rows per request.
+        """
+        slots = context.idx_mapping_np
+        if rows != len(slots):
+            raise ValueError("forced tokens do not work with speculative decoding")
+        for row, (slot, visible) in enumerate(zip(slots, context.seq_lens_upper_bound_np, strict=False)):
+            tokens = self._tokens.get(int(slot), [])
+            step = int(visible) - int(self._prompt_lengths[slot])
+            if 0 <= step < len(tokens):
+                yield row, tokens[step]
+
+
+class ForcedTokens(V1LogitsProcessor, V2LogitsProcessor):
+    """What vLLM loads. V1 hands over (device, is_pin_memory) after its configuration, V2 its request states."""
+
+    def __init__(self, vllm_config: Any, *runner: Any) -> None:
+        self._places = BatchPlaces()
+        self._slots = RequestSlots(runner[0].prompt_len.np) if len(runner) == 1 else None
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Refuse a malformed list when the request is admitted."""
+        forced_tokens_of(sampling_params)
+
+    def is_argmax_invariant(self) -> bool:
+        """False: forcing changes the greedy choice."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """V1: the batch has changed."""
+        if batch_update is not None:
+            self._places.update(batch_update)
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """V2: a request enters a slot."""
+        assert self._slots is not None  # only the V2 runner calls this
+        return self._slots.enter(req_idx, sampling_params)
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext | None = None) -> torch.Tensor:
+        """Mask `logits` (rows, vocabulary) in place to the reference token of each forced request."""
+        slots = self._slots if ctx is not None else None
+        for row, token in self._places.due() if slots is None else slots.due(len(logits), ctx):
+            logits[row].fill_(-math.inf)
+            logits[row, token] = 0.0
         return logits
-
-
-def _leave_only(row: torch.Tensor, token: int) -> None:
-    row.fill_(-math.inf)
-    row[token] = 0.0

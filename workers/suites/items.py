@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from gatekeeper.domain.looks import look_order, look_sizes
+from gatekeeper.domain.item_order import batch_ends, item_order
 from gatekeeper.domain.suite import AccuracyProbe
 
 BUNDLED_TASKS: Final = Path(__file__).parent / "tasks"
@@ -33,19 +33,19 @@ def all_bundled(probe: AccuracyProbe) -> bool:
 
 
 def batches(probe: AccuracyProbe) -> list[Batch]:
-    """The probe's items, one batch per look, each task cut to `items_per_task`. Bundled tasks only.
+    """The probe's items, in batches, each task cut to `items_per_task`. Bundled tasks only.
 
-    Both the cut and the batches follow `look_order`, so a smaller probe measures the first items of a larger one.
+    Both the cut and the batches follow `item_order`, so a smaller probe measures the first items of a larger one.
     """
     chosen = []
     for task in probe.tasks:
         keyed = [
-            (look_order(f"{task}/{item['id']}", probe.seed), task, index)
+            (item_order(f"{task}/{item['id']}", probe.seed), task, index)
             for index, item in enumerate(bundled_items(task))
         ]
         chosen += sorted(keyed)[: probe.items_per_task]
     chosen.sort()
-    edges = (0, *look_sizes(len(chosen), probe.looks))
+    edges = (0, *batch_ends(len(chosen), probe.batches))
     return [_by_task(chosen[start:end]) for start, end in pairwise(edges)]
 
 

@@ -59,13 +59,13 @@ def test_a_subset_of_bundled_tasks_depends_on_the_seed_alone() -> None:
     assert {task: len(indices) for task, indices in only.items()} == {"gk_facts": 5, "gk_recall": 5}
 
 
-def test_looks_cut_the_same_items_into_batches_and_a_smaller_probe_is_a_part_of_a_larger_one() -> None:
+def test_batches_cut_the_same_items_and_a_smaller_probe_is_a_part_of_a_larger_one() -> None:
     whole = AccuracyProbe(probe="accuracy", tasks=("gk_facts", "gk_recall"), seed=3)
-    in_looks = items.batches(whole.model_copy(update={"looks": 4}))
+    in_batches = items.batches(whole.model_copy(update={"batches": 4}))
     (at_once,) = items.batches(whole)
-    assert [sum(len(taken) for taken in batch.values()) for batch in in_looks] == [50, 50, 50, 50]
+    assert [sum(len(taken) for taken in batch.values()) for batch in in_batches] == [50, 50, 50, 50]
     for task, indices in at_once.items():
-        assert sorted(index for batch in in_looks for index in batch.get(task, [])) == indices
+        assert sorted(index for batch in in_batches for index in batch.get(task, [])) == indices
     (part,) = items.batches(whole.model_copy(update={"items_per_task": 7}))
     assert all(set(part[task]) <= set(at_once[task]) for task in part)
 
