@@ -11,6 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from gatekeeper.catalog import get_policy
 from gatekeeper.services import history
 from tests.e2e.conftest import Site
 from tests.e2e.stored_runs import advance, finish, finished_run, running_run
@@ -93,7 +94,7 @@ def test_a_run_opens_with_its_verdict_and_every_finding(open_page: Open) -> None
     expect(page.locator(".sentence")).to_contain_text("exceeds")
     expect(page.locator(".gate")).to_have_text("Gate closed")
     findings = page.locator("#findings tbody tr")
-    expect(findings).to_have_count(5)
+    expect(findings).to_have_count(len(get_policy("default").rules))
     expect(findings.first).to_contain_text("Regressed")
     expect(findings.first.get_by_role("img")).to_have_attribute(
         "aria-label", re.compile("Decode KL .* limit ≤")

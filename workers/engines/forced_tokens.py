@@ -2,8 +2,8 @@
 
 A request carries `vllm_xargs={"forced_token_ids": [...]}`; step i of its decode can then only yield token i of the
 list. vLLM has two interfaces for this and chooses by its model runner, so the one class that it loads serves both: the
-V1 runner (CPU) addresses requests by their place in the batch, model runner V2 (GPU) by a slot of their own. Only vLLM's
-own processes import this.
+V1 runner (CPU) addresses requests by their place in the batch, model runner V2 (GPU) by a slot of their own. Only
+vLLM's own processes import this.
 """
 
 from __future__ import annotations
