@@ -31,9 +31,9 @@ from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report
+from gatekeeper.embedded.bundled_model import directory
 from tests.fakes.engine import MemoryArm, MemoryRun
 from workers.execute import Bounds, Job, measure_arm
-from workers.models import bundled_model_dir
 
 SCHEMES = ("fp8_e4m3", "fp8_e5m2")
 
@@ -46,7 +46,7 @@ def quality_suite() -> Suite:
 
 def plan_of(scheme: str, home: Path) -> Plan:
     """The plan of one FP8 change of the bundled model."""
-    source = bundled_model_dir(home)
+    source = directory(home)
     shape = ModelShape.from_hf_config(json.loads((source / "config.json").read_text(encoding="utf-8")))
     change = Change.model_validate(
         {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": scheme}}, "suite": "smoke"}

@@ -12,18 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-BUNDLED_MODEL = "smollm2-135m"
-# Read by nobody but `is_built`; part of the directory that is renamed into place, so it is there or all of it is not.
-FINISHED = "gatekeeper-finished"
-
-
-def bundled_model_dir(home: Path) -> Path:
-    """Where the bundled model is, or will be once `build` has run."""
-    return home / "models" / BUNDLED_MODEL
-
-
-def is_built(home: Path) -> bool:
-    return (bundled_model_dir(home) / FINISHED).is_file()
+from gatekeeper.embedded.bundled_model import FINISHED, directory, is_built
 
 
 def convert_apart(target: Path) -> None:
@@ -33,7 +22,7 @@ def convert_apart(target: Path) -> None:
 
 def build(home: Path, convert: Callable[[Path], None] = convert_apart) -> Path:
     """Make the bundled model unless it is there: 20 s and 270 MB, all of it or nothing."""
-    target = bundled_model_dir(home)
+    target = directory(home)
     if is_built(home):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +54,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     home: Path = arguments.home.resolve()
-    print(build(home) if arguments.verb == "build" else bundled_model_dir(home))
+    print(build(home) if arguments.verb == "build" else directory(home))
 
 
 if __name__ == "__main__":

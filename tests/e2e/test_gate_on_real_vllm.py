@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from gatekeeper.embedded.bundled_model import directory, is_built
 from gatekeeper.marked import marked_processes
-from workers.models import bundled_model_dir, is_built
 from workers.supervisor import MARKER
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
@@ -90,7 +90,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         (home / "catalog" / folder).mkdir(parents=True)
         (home / "catalog" / folder / "tiny.yaml").write_text(text, encoding="utf-8")
     (home / "models").mkdir()
-    (home / "models" / "smollm2-135m").symlink_to(bundled_model_dir(HOME))
+    (home / "models" / "smollm2-135m").symlink_to(directory(HOME))
     environment = {
         key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "BROKER_URL")
     } | {

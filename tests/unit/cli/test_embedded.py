@@ -19,7 +19,6 @@ from gatekeeper.embedded import bundled_model, service_file
 from gatekeeper.embedded.processes import MARK, Child, kill_marked, marked_processes, wait_until
 from gatekeeper.embedded.stack import StackFailed, free_port, is_free, running_stack
 from gatekeeper.settings import Settings
-from workers import models
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
@@ -192,13 +191,6 @@ def test_a_chosen_port_that_is_taken_is_refused_before_anything_is_started(tmp_p
 
 
 # --- the bundled model -----------------------------------------------------------------------------------------------
-
-
-def test_service_and_worker_agree_on_where_the_bundled_model_is(tmp_path: Path) -> None:
-    assert bundled_model.NAME == models.BUNDLED_MODEL
-    assert bundled_model.FINISHED == models.FINISHED
-    assert bundled_model.directory(tmp_path) == models.bundled_model_dir(tmp_path)
-    assert not bundled_model.is_built(tmp_path)
 
 
 def test_the_bundled_models_shape_is_read_once_it_is_built(tmp_path: Path) -> None:
