@@ -28,16 +28,7 @@ class Settings(BaseSettings):
     """If set, every request that changes something needs `Authorization: Bearer <token>`."""
     device: Literal["cpu", "cuda"] = "cpu"
     """The kind of device that runs go to."""
-    allowed_engine_args: frozenset[str] = frozenset(
-        {
-            "dtype",
-            "enforce-eager",
-            "seed",
-            "tensor-parallel-size",
-            "attention-backend",
-            "kv-cache-dtype-skip-layers",
-        }
-    )
+    allowed_engine_args: frozenset[str] = frozenset({"dtype", "enforce-eager", "seed", "attention-backend"})
     """Engine arguments that callers may pass through. JSON list in the environment."""
     catalog_dir: Path | None = None
     """A directory with `suites/` and `policies/` that add to, or replace, the bundled ones."""

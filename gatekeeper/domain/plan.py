@@ -8,7 +8,7 @@ import json
 from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.change import Change, EngineName, Name
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
@@ -37,8 +37,11 @@ class ArmPlan(Closed):
 
     @property
     def predicted_kv_bytes_per_token(self) -> float | None:
-        """What the pool should spend per token, or None while the model's shape is unknown."""
-        if self.model.shape is None:
+        """What the pool should spend per token, or None where that is unknown.
+
+        Unknown is a model without a shape, and TurboQuant, whose packed blocks carry norms that are not modelled yet.
+        """
+        if self.model.shape is None or isinstance(self.config.quantization, TurboQuant):
             return None
         return kv_bytes_per_token(self.model.shape, self.config.quantization)
 
