@@ -64,18 +64,21 @@ class TokenTrace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exercise:
-    """Whether a mode that a probe claims really happened: an engine counter and how far it moved."""
+    """Whether a mode that a probe claims really happened: an engine counter and how far it moved.
+
+    `expected` "any": the counter is only shown.
+    """
 
     suite: str
     mode: Mode
     counter: str
     moved: float
-    expected: Literal["moved", "still"]
+    expected: Literal["moved", "still", "any"]
 
     @property
     def happened(self) -> bool:
         """True if the counter did what the mode says."""
-        return (self.moved > 0) == (self.expected == "moved")
+        return self.expected == "any" or (self.moved > 0) == (self.expected == "moved")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

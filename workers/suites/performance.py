@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from gatekeeper.domain.measurement import Exercise, Measurement
 from gatekeeper.domain.suite import PerformanceProbe
-from workers.suites.base import Bench, exercised
+from workers.suites.base import PREEMPTIONS, Bench, exercised
 from workers.suites.tool import run_tool
 
 SUITE = "performance"
@@ -33,7 +33,10 @@ def run(probe: PerformanceProbe, bench: Bench) -> None:
     expected: Literal["moved", "still"] = (
         "moved" if probe.shared_prefix_tokens and "warm" in bench.modes else "still"
     )
-    with exercised(bench, suite=SUITE, mode="cold", expected=expected):
+    with (
+        exercised(bench, suite=SUITE, mode="cold", expected=expected),
+        exercised(bench, suite=SUITE, mode="cold", expected="any", counter=PREEMPTIONS),
+    ):
         run_tool(
             bench,
             command(probe, bench, results),
