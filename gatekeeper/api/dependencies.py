@@ -9,6 +9,7 @@ from fastapi import Depends, Path, Request
 from fastapi.concurrency import run_in_threadpool
 
 from gatekeeper.api.problems import BodyTooLarge, UnsupportedMediaType
+from gatekeeper.domain.base import LARGEST
 from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.errors import NotFound, UnreadableInput
 from gatekeeper.services.context import Context
@@ -69,5 +70,6 @@ async def get_document(request: Request) -> dict[str, Any]:
 
 ContextOf = Annotated[Context, Depends(get_context)]
 RunId = Annotated[UUID, Depends(get_run_id)]
+Attempt = Annotated[int, Path(ge=1, le=LARGEST)]
 BaselineId = Annotated[int, Depends(get_baseline_id)]
 Document = Annotated[dict[str, Any], Depends(get_document)]

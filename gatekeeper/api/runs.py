@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from gatekeeper.api.dependencies import ContextOf, Document, RunId
+from gatekeeper.api.dependencies import Attempt, ContextOf, Document, RunId
 from gatekeeper.api.documents import (
     ROOT,
     ArtifactList,
@@ -143,7 +143,9 @@ def list_artifacts(context: ContextOf, run_id: RunId) -> ArtifactList:
     response_class=PlainTextResponse,
     responses=problems(_404="There is no such artifact."),
 )
-def get_artifact(context: ContextOf, run_id: RunId, attempt: int, role: str, name: str) -> PlainTextResponse:
+def get_artifact(
+    context: ContextOf, run_id: RunId, attempt: Attempt, role: str, name: str
+) -> PlainTextResponse:
     """The text of an artifact."""
     text = history.get_artifact(context.sessions, run_id, attempt=attempt, role=role, name=name)
     return PlainTextResponse(text)

@@ -93,7 +93,7 @@ def _delta_row(item: Document) -> Sequence[str]:
     metric, estimate = _text(item, "metric"), item.get("estimate")
     shown = number(metric, float(estimate) if isinstance(estimate, int | float) else None)
     fields = (_text(item, key) for key in ("finding", "label", "model"))
-    return title(metric), _text(item, "mode"), _text(item, "group"), shown, *fields, _text(item, "run_id")[:8]
+    return title(metric), _text(item, "mode"), _text(item, "group"), shown, *fields, _text(item, "run_id")
 
 
 @click.group()
@@ -163,7 +163,11 @@ def _print_page(
         click.echo(json.dumps(page, indent=2, ensure_ascii=False))
         return
     items = page.get("items") or []
-    click.echo("\n".join(columns(header, [row(item) for item in items])) if items else "nothing found")
+    click.echo(
+        "\n".join(columns(header, [row(item) for item in items], whole=("run",)))
+        if items
+        else "nothing found"
+    )
     if page.get("next_cursor"):
         click.echo(f"more: --cursor {page['next_cursor']}")
 

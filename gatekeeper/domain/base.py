@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PositiveInt = Annotated[int, Field(gt=0, strict=True)]
-NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+LARGEST: Final = 1_000_000_000
+"""No count of tokens, requests or items is larger; databases and engines hold 32 bits."""
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 """A share strictly between 0 and 1."""
 

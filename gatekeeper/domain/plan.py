@@ -164,7 +164,12 @@ def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldPr
     if model.shape is None:
         return []
     limit = model.shape.max_context
-    lengths = {"suite": suite.longest_request, "deployment.max_context": change.deployment.max_context or 0}
+    lengths = {
+        "suite": suite.longest_request,
+        "deployment.max_context": change.deployment.max_context or 0,
+        "baseline.scheduling.max_model_len": change.resolved_baseline.scheduling.max_model_len or 0,
+        "candidate.scheduling.max_model_len": change.resolved_candidate.scheduling.max_model_len or 0,
+    }
     return [
         FieldProblem(
             field=field, problem=f"{length} tokens are beyond the model's context", allowed=f"at most {limit}"
@@ -178,6 +183,9 @@ def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> l
     """Engine arguments that the operator does not allow, and values that look like flags themselves."""
     names = ", ".join(sorted(allowed - FORBIDDEN_ARGUMENTS)) or "none"
     problems = []
+    spelled = [name.replace("_", "-") for name in config.engine_args]
+    if len(set(spelled)) < len(spelled):
+        problems.append(FieldProblem(field=f"{arm}.engine_args", problem="the same argument is there twice"))
     for name, value in config.engine_args.items():
         field, dashed = f"{arm}.engine_args.{name}", name.replace("_", "-")
         if dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS:

@@ -176,7 +176,7 @@ class Policy(Closed):
     alpha: Annotated[
         float,
         Field(
-            gt=0, lt=0.5, description="One-sided error rate: of passing a change that breaks a rule, and of failing "
+            ge=1e-6, lt=0.5, description="One-sided error rate: of passing a change that breaks a rule, and of failing "
             "one that breaks none.",
         ),
     ] = 0.05  # fmt: skip

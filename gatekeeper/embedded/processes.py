@@ -21,12 +21,27 @@ TAIL_BYTES: Final = 16_384
 
 
 class Child:
-    """One process that is started, watched and stopped. It gets SIGTERM if this process dies."""
+    """One process that is started, watched and stopped. It gets `orphan_signal` if this process dies."""
 
-    def __init__(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        orphan_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self.name = name
         self.log = log
-        self._argv = [sys.executable, "-m", "gatekeeper.embedded.tether", str(os.getpid()), *argv]
+        tether = [
+            sys.executable,
+            "-m",
+            "gatekeeper.embedded.tether",
+            str(os.getpid()),
+            str(int(orphan_signal)),
+        ]
+        self._argv = [*tether, *argv]
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
 

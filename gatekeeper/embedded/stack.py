@@ -120,7 +120,13 @@ def running_stack(settings: Settings, *, say: Say, port: int | None = None) -> I
         address = f"http://{_reachable(settings.host)}:{chosen}"
         _await_ready(api, address)
         argv = worker_argv(settings.device)
-        worker = Child("worker", argv, environment=environment, log=logs / "worker.log")
+        worker = Child(
+            "worker",
+            argv,
+            environment=environment,
+            log=logs / "worker.log",
+            orphan_signal=signal.SIGQUIT,  # SIGTERM would let Celery see its run through
+        )
         _launch(exits, worker, WORKER_SIGNALS)
         service_file.announce(settings.root, address)
         try:

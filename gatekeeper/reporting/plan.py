@@ -62,7 +62,7 @@ def _shape_phrase(shape: ModelShape) -> str:
 
 
 def _arms(plan: Plan) -> Iterator[str]:
-    yield "Launches (each worker adds its own address, model type and seed)"
+    yield "Launches (the worker adds address, model type, seed and what measuring needs)"
     yield from _launch("baseline", plan.baseline)
     yield from _launch("candidate", plan.candidate)
     yield from wrapped(f"cache states measured: {', '.join(plan.candidate.modes)}", indent="  ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from gatekeeper.domain.verdict import Delta, Finding, Outcome, SettingRow
 from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, of_group
@@ -37,19 +37,24 @@ def wrapped(text: str, *, indent: str = "") -> list[str]:
     return textwrap.wrap(one_line(text), WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Left-aligned columns that fit WIDTH; the first line is the header."""
+def columns(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = ()
+) -> list[str]:
+    """Left-aligned columns that fit WIDTH, those named in `whole` never cut; the first line is the header."""
     cells = [[one_line(cell) for cell in row] for row in (header, *rows)]
-    widths = _fitting([max(len(row[column]) for row in cells) for column in range(len(header))])
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    _fit(widths, [column for column, name in enumerate(header) if name not in whole])
     return ["".join(map(_cell, row, widths)).rstrip() for row in cells]
 
 
-def _fitting(widths: list[int]) -> list[int]:
-    """Take from the widest column until all fit beside each other."""
+def _fit(widths: list[int], flexible: Sequence[int]) -> None:
+    """Take from the widest flexible column until all fit beside each other."""
     room = WIDTH - 2 * len(widths)
-    while sum(widths) > room:
-        widths[widths.index(max(widths))] -= 1
-    return widths
+    while sum(widths) > room and flexible:
+        widest = max(flexible, key=lambda column: widths[column])
+        if widths[widest] <= len("..."):
+            return
+        widths[widest] -= 1
 
 
 def _cell(text: str, width: int) -> str:

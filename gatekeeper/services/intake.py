@@ -78,7 +78,7 @@ def _model(session: Session, name: str) -> Model:
 def _words(command: Any) -> list[str]:
     problem = "not a command line"
     try:
-        words = shlex.split(command) if isinstance(command, str) else command
+        words = shlex.split(command.replace("\\\n", " ")) if isinstance(command, str) else command
     except ValueError as error:
         words, problem = None, f"not a command line: {error}"
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -149,3 +149,9 @@ def test_a_typed_change_is_as_good_as_its_document(world: World) -> None:
     change = parse_change(a_change())
     submitted = submit(world.sessions, change, settings=world.settings, ring=world.bell.ring)
     assert history.get_run(world.sessions, submitted.run_id).name == "fp8_e4m3"
+
+
+def test_a_command_over_several_lines_is_one_command(world: World) -> None:
+    command = {"command": "vllm serve tiny \\\n  --kv-cache-dtype fp8", "suite": "smoke", "policy": "fast"}
+    seen = preview(world.sessions, command, settings=world.settings)
+    assert seen.plan.candidate.config.quantization.scheme == "fp8_e4m3"

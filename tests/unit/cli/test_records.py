@@ -51,7 +51,7 @@ def test_deltas_are_listed_in_their_units(service: FakeService, run: Run) -> Non
     }
     service.reply("GET /api/v1/deltas", {"items": [item], "next_cursor": None})
     [_, line] = run("deltas", "--server", service.url, "--metric", "decode_kl").stdout.splitlines()
-    assert " ".join(line.split()) == "decode KL, nats/token cold all 0.0271 Regressed fp8_e5m2 m 0b9d7a0e"
+    assert " ".join(line.split()) == "decode KL, nats/token cold all 0.0271 Regressed fp8_e5m2 m 0b9d7a0e-1"
 
 
 def test_a_report_can_be_shown_again_whatever_the_verdict(service: FakeService, run: Run) -> None:

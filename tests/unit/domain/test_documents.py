@@ -77,3 +77,11 @@ def test_bombs_duplicates_and_broken_documents_are_unreadable(text: str) -> None
 def test_a_window_is_a_whole_number(value: str) -> None:
     text = f"model: m\ncandidate: {{eviction: {{policy: sliding_window, window: {value}}}}}"
     assert "candidate.eviction.window" in refused(text)
+
+
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**30])
+def test_counts_beyond_what_databases_and_engines_hold_are_refused(value: int) -> None:
+    text = (
+        f"model: m\ncandidate: {{quantization: {{scheme: fp8_e4m3}}}}\ndeployment: {{concurrency: {value}}}"
+    )
+    assert "deployment.concurrency" in refused(text)

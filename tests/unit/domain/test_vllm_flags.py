@@ -136,3 +136,19 @@ def test_a_value_of_an_allowed_argument_cannot_smuggle_in_another_flag(value: st
     with pytest.raises(InvalidInput, match="looks like a flag"):
         make_plan(change, model=model, suite=suite, policy=policy, device="cpu", allowed_arguments=ALLOWED)
     assert serve_flags(KVConfig(engine_args={"dtype": value}), shape=None)[-1] == f"--dtype={value}"
+
+
+def test_one_argument_in_two_spellings_and_a_length_beyond_the_models_are_refused() -> None:
+    candidate = {
+        "quantization": {"scheme": "fp8_e4m3"},
+        "scheduling": {"max_model_len": 4096},
+        "engine_args": {"enforce-eager": True, "enforce_eager": False},
+    }
+    change = Change.model_validate({"model": "m", "candidate": candidate})
+    model, suite, policy = Model(name="m", source="/m", shape=SHAPE), get_suite("smoke"), get_policy("fast")
+    with pytest.raises(InvalidInput) as raised:
+        make_plan(change, model=model, suite=suite, policy=policy, device="cpu", allowed_arguments=ALLOWED)
+    assert {problem.field for problem in raised.value.problems} == {
+        "candidate.engine_args",
+        "candidate.scheduling.max_model_len",
+    }

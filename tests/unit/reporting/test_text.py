@@ -10,7 +10,7 @@ from gatekeeper.domain.policy import Rule
 from gatekeeper.domain.verdict import Outcome, Verdict
 from gatekeeper.reporting import RENDERERS
 from gatekeeper.reporting.figures import limit
-from gatekeeper.reporting.text import WIDTH
+from gatekeeper.reporting.text import WIDTH, columns
 from tests.unit.reporting.samples import CAPACITY, KL, delta, document, finding
 
 
@@ -136,3 +136,10 @@ def test_an_exact_ratio_has_no_bounds_and_an_unknown_metric_is_shown_by_name() -
     assert "2.00x\n" in report
     assert "new_metric" in report
     assert "0.0271 [.., 0.0312]" in report
+
+
+def test_an_id_is_never_cut_however_long_the_names_beside_it_are() -> None:
+    run_id = "8e0c6521-e934-420e-856c-0123456789ab"
+    header, row = columns(("name", "model", "run"), [("n" * 90, "m" * 90, run_id)], whole=("run",))
+    assert row.endswith(run_id)
+    assert header.split() == ["name", "model", "run"]
