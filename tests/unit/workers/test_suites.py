@@ -1,12 +1,15 @@
 """What the probes make of what lm-eval, vLLM's benchmark and the completions API return."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.suite import AccuracyProbe, PerformanceProbe
+from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
+from tests.fakes.engine import fake_plan
 from workers.engines.errors import ProbeFailed
 from workers.suites import accuracy, fidelity, items, performance
 from workers.suites.fidelity import Document
@@ -130,3 +133,35 @@ def test_a_trace_keeps_the_best_tokens_and_drops_the_forced_one_where_it_is_not_
 def test_other_tokens_than_the_forced_ones_are_no_measurement() -> None:
     with pytest.raises(ProbeFailed, match="did not force"):
         fidelity.trace_of(logprobs(["token_id:7", "token_id:9"]), DOCUMENT, mode="cold", top_k=2)
+
+
+class NanServer:
+    """Answers with a server error wherever log-probabilities are asked for, as an engine that computed NaN does."""
+
+    plan = fake_plan().candidate
+
+    def __init__(self, *, completes: bool) -> None:
+        self._completes = completes
+
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
+        if "logprobs" in body or not self._completes:
+            request = httpx.Request("POST", f"http://engine{path}")
+            answer = httpx.Response(
+                500, text="Out of range float values are not JSON compliant", request=request
+            )
+            answer.raise_for_status()
+        return {"choices": [{"text": "x"}]}
+
+
+FIDELITY = FidelityProbe(probe="fidelity", documents=2, context_tokens=2, decode_tokens=2)
+
+
+def test_an_engine_that_cannot_write_its_logprobs_down_gives_a_trace_without_numbers() -> None:
+    trace = fidelity.score(FIDELITY, NanServer(completes=True), DOCUMENT, "cold")  # type: ignore[arg-type]
+    assert trace.token_logprobs == [None, None]
+    assert trace.token_ids == DOCUMENT.reference
+
+
+def test_an_engine_that_answers_nothing_at_all_is_no_measurement() -> None:
+    with pytest.raises(ProbeFailed, match="Out of range"):
+        fidelity.score(FIDELITY, NanServer(completes=False), DOCUMENT, "cold")  # type: ignore[arg-type]

@@ -120,3 +120,10 @@ def test_a_sliding_window_is_given_for_every_layer() -> None:
     argv = Vllm().argv(plan.candidate, port=1)
     overrides = json.loads(argv[argv.index("--hf-overrides") + 1])
     assert overrides == {"sliding_window": 64, "layer_types": ["sliding_attention"] * 2}
+
+
+def test_a_gpu_pools_memory_comes_from_the_log_where_the_metric_leaves_it_out() -> None:
+    metrics = METRICS.replace('kv_cache_memory_bytes="1073741824"', 'kv_cache_memory_bytes="None"')
+    log = f"{LOG}\n(Worker pid=2) INFO [gpu_worker.py:760] Available KV cache memory: 1.00 GiB"
+    effective = Vllm().effective(metrics, {}, log)
+    assert effective.kv_cache_bytes == 2**30
