@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -295,8 +295,7 @@ def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
 
 
 def _json_mapping(text: str) -> Document | None:
-    try:
+    with suppress(ValueError):
         document = json.loads(text)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+        return document if isinstance(document, dict) else None
+    return None

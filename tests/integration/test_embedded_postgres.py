@@ -99,6 +99,7 @@ def test_stopping_what_does_not_run_is_no_error(data_dir: Path) -> None:
     start(data_dir)
     postgres.stop(data_dir)
     postgres.stop(data_dir)
+    assert processes_of(data_dir) == []
 
 
 def test_it_starts_again_after_the_server_was_killed(data_dir: Path) -> None:

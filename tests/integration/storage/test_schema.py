@@ -42,6 +42,9 @@ def test_processes_that_migrate_at_the_same_time_wait_for_each_other(database_ur
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(upgrade, [database_url] * 2))
     check(make_sessions(engine))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, Base.metadata) == []
     engine.dispose()
 
 

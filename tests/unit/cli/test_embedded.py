@@ -139,10 +139,20 @@ def test_grandchildren_that_were_left_behind_are_found_and_killed(tmp_path: Path
     assert not _is_alive(pid)
 
 
-def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+LINGERING = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+"""Sees its work through on SIGTERM, as a Celery worker does."""
+
+
+@pytest.mark.parametrize(
+    ("argv", "options"),
+    [(SLEEP, ""), ([sys.executable, "-c", LINGERING], ", orphan_signal=signal.SIGQUIT")],
+    ids=["willing", "lingering"],
+)
+def test_children_end_with_a_parent_that_was_killed(tmp_path: Path, argv: list[str], options: str) -> None:
     code = (
-        "import os, sys, time, pathlib; from gatekeeper.embedded.processes import MARK, Child\n"
-        f"c = Child('c', {SLEEP!r}, environment=os.environ | {{MARK: 'orphan'}}, log=pathlib.Path(sys.argv[1]))\n"
+        "import os, signal, sys, time, pathlib; from gatekeeper.embedded.processes import MARK, Child\n"
+        f"c = Child('c', {argv!r}, environment=os.environ | {{MARK: 'orphan'}}, "
+        f"log=pathlib.Path(sys.argv[1]){options})\n"
         "c.start(); time.sleep(1); print(c.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE)
