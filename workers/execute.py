@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gatekeeper.domain.effective import compare, mismatches
-from gatekeeper.domain.measurement import EffectiveConfig, Role
+from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
 from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
@@ -63,6 +63,10 @@ class Recorder(Protocol):
 
     def certain_failure(self) -> str | None:
         """Why the verdict is sure to be FAIL with what is stored so far, or None while it is not."""
+        ...
+
+    def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
+        """Why the rest of a probe is not needed in one mode after its first `batches` batches, or None while it is."""
         ...
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
@@ -155,6 +159,7 @@ def _run_suite(
     job: Job, role: Role, server: Server, arm: ArmRecorder, recorder: Recorder, bounds: Bounds, workdir: Path
 ) -> None:
     suite, certain = job.plan.suite, None
+    stops_early = suite.stop_early and role == "candidate"
     for probe in suite.probes:
         if certain is not None:
             arm.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
@@ -163,10 +168,15 @@ def _run_suite(
             server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
             modes=cache_modes(server.plan.config, server.effective), tasks_dir=bounds.tasks_dir,
             advance=partial(recorder.progress, probe.probe, role),
+            settled=recorder.settled if stops_early else _never_settled,
         )  # fmt: skip
         run_probe(probe, bench)
-        if suite.stop_early and role == "candidate":
+        if stops_early:
             certain = recorder.certain_failure()
+
+
+def _never_settled(suite: str, mode: Mode, batches: int) -> None:
+    """Baseline and control are measured to their end: other candidates will be held against them."""
 
 
 def _failure(error: EngineFailure | ProbeFailed, role: Role, dead_roles: frozenset[Role]) -> ArmFailure:

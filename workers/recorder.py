@@ -11,7 +11,7 @@ from datetime import timedelta
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from gatekeeper.domain.errors import ServiceUnavailable
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
@@ -70,6 +70,11 @@ class StoredArm:
     def exercises(self, rows: Sequence[Exercise]) -> None:
         """Store the proofs that a mode happened."""
         record.add_exercises(self.sessions, self.arm_id, owner=self.owner, exercises=rows)
+
+    @patiently
+    def stopped(self, stop: Stop) -> None:
+        """A probe was ended on purpose."""
+        record.add_stop(self.sessions, self.arm_id, owner=self.owner, stop=stop)
 
     def artifact(self, name: str, text: str, *, truncated: bool) -> None:
         """Keep a log."""
@@ -130,6 +135,10 @@ class StoredRun:
     def certain_failure(self) -> str | None:
         """Why the verdict is sure to be FAIL with what is stored so far, or None while it is not."""
         return interim.certain_failure(self.sessions, self.claim.run_id)
+
+    def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
+        """Why the rest of a probe is not needed in one mode after its first `batches` batches, or None while it is."""
+        return interim.settled(self.sessions, self.claim.run_id, suite=suite, mode=mode, batches=batches)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         """Say how far the run is, at most once a second within a stage."""

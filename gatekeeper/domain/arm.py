@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, cache_modes
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
@@ -24,6 +24,8 @@ class ArmRecord:
     exercises: tuple[Exercise, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     """Probes that could not run here: (probe, reason)."""
+    stops: tuple[Stop, ...] = ()
+    """Probes that ended before their last batch, because more would decide nothing."""
     failure: ArmFailure | None = None
     complete: bool = False
 
@@ -31,6 +33,10 @@ class ArmRecord:
     def modes(self) -> tuple[Mode, ...]:
         """The cache states in which this arm had to be measured."""
         return cache_modes(self.plan.config, self.effective)
+
+    def stop_of(self, suite: str, mode: Mode) -> Stop | None:
+        """How a probe was ended early in this mode, or None."""
+        return next((stop for stop in self.stops if (stop.suite, stop.mode) == (suite, mode)), None)
 
     @property
     def sound(self) -> bool:

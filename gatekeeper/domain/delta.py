@@ -19,8 +19,8 @@ from gatekeeper.domain.sample import (
     Positions,
     RoundSample,
     Sample,
-    samples_between,
 )
+from gatekeeper.domain.sampling import samples_between
 from gatekeeper.domain.verdict import CurvePoint, Delta
 from gatekeeper.stats.binary import mcnemar_exact, paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
@@ -39,11 +39,21 @@ from gatekeeper.stats.ratio import (
     log_ratio_less_p,
 )
 from gatekeeper.stats.relative import ratio_lower_bound
+from gatekeeper.stats.sequential import (
+    DEFAULT_SHAPE,
+    SHAPE_FOR_MEANS,
+    chance_to_decide,
+    chance_to_decide_mean,
+    harm_p,
+    p_over_looks,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
     """How to estimate: the one-sided `confidence` of every bound, and the noise of speed.
+
+    Where a sample has several looks, it is the confidence of all of them together.
 
     `speed_noise`: by metric, the absolute log ratio that two launches of the same baseline showed; a speed metric that
     is not in it has unknown noise, and so no bounds.
@@ -51,6 +61,11 @@ class Basis:
 
     confidence: float
     speed_noise: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def alpha(self) -> float:
+        """The one-sided error rate of every bound."""
+        return 1 - self.confidence
 
 
 def deltas_between(
@@ -78,13 +93,31 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
 
 def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
     metric, n, clusters = sample.place.metric, sample.values.size, len(set(sample.clusters))
-    interval = mean_interval(sample.values, sample.clusters, confidence=basis.confidence)
+    interval = mean_interval(
+        sample.values, sample.clusters, confidence=_confidence_now(sample, basis, SHAPE_FOR_MEANS)
+    )
     over = "items" if metric.kind == "score" else "documents"
     delta = _delta(
-        sample.place, interval, n=n, clusters=clusters, missing=sample.missing, baseline=sample.baseline,
-        candidate=sample.candidate, method=f"mean over {over}, skewness-corrected t", curve=sample.curve,
+        sample.place, interval, n=n, clusters=clusters, missing=sample.missing, planned=sample.schedule.planned,
+        baseline=sample.baseline, candidate=sample.candidate, curve=sample.curve, confidence=basis.confidence,
+        method=f"mean over {over}, skewness-corrected t{_looked(sample)}",
     )  # fmt: skip
     return delta if bound is None else delta.model_copy(update=_against_bound(sample, bound, basis))
+
+
+def _confidence_now(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:
+    """The nominal one-sided confidence at which bounds are read at the last look.
+
+    Read so, the bounds of all looks hold together at the basis's confidence (Jennison and Turnbull 1984).
+    """
+    if sample.schedule.is_single:
+        return basis.confidence
+    return 1 - sample.schedule.alpha_now(basis.alpha, shape)
+
+
+def _looked(sample: MeanSample | PairSample) -> str:
+    schedule = sample.schedule
+    return "" if schedule.is_single else f"; look {len(schedule.seen)} of {len(schedule.fractions)}"
 
 
 def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
@@ -94,7 +127,6 @@ def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, 
     """
     metric, values, clusters = sample.place.metric, sample.values, sample.clusters
     harm_from = 0.0 if metric.form == "max_drop" else bound
-    test = mean_less_p if metric.higher_is_better else mean_greater_p
     sign = -1.0 if metric.higher_is_better else 1.0
     more = items_to_decide_mean(
         sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from, confidence=basis.confidence
@@ -103,35 +135,85 @@ def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, 
         sign * values, clusters, limit=sign * harm_from, confidence=basis.confidence
     )
     return {
-        "harm_p": test(values, clusters, threshold=harm_from),
+        "harm_p": _mean_harm_p(sample, harm_from, basis),
         "more_items": more,
         "detectable": sign * detectable,
+        "chance_to_decide": _mean_chance(sample, sign, bound, harm_from, basis),
     }
 
 
+def _mean_harm_p(sample: MeanSample, threshold: float, basis: Basis) -> float:
+    """One p-value for all looks so far."""
+    test = mean_less_p if sample.place.metric.higher_is_better else mean_greater_p
+    schedule = sample.schedule
+    if schedule.is_single:
+        return test(sample.values, sample.clusters, threshold=threshold)
+    looks = [
+        test(sample.values[:seen], sample.clusters[:seen], threshold=threshold) for seen in schedule.seen
+    ]
+    return p_over_looks(looks, schedule.design(basis.alpha, SHAPE_FOR_MEANS))
+
+
+def _mean_chance(
+    sample: MeanSample, sign: float, bound: float, harm_from: float, basis: Basis
+) -> float | None:
+    """The chance that the last look, yet to come, decides."""
+    if sample.schedule.is_over:
+        return None
+    design = sample.schedule.design(basis.alpha, SHAPE_FOR_MEANS)
+    return chance_to_decide_mean(
+        sign * sample.values, sample.clusters, limit=sign * bound, harm_from=sign * harm_from,
+        share=sample.schedule.share_seen, final_alpha=design.nominal_alphas[-1],
+    )  # fmt: skip
+
+
 def _pair_delta(sample: PairSample, basis: Basis, bound: float | None) -> Delta:
-    counts = {"lost": sample.lost, "gained": sample.gained, "n": sample.n}
-    interval = paired_difference_interval(**counts, confidence=basis.confidence)
+    counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
+    confidence = _confidence_now(sample, basis, DEFAULT_SHAPE)
+    interval = paired_difference_interval(**counts, confidence=confidence)
     drop = smallest_detectable_drop(
-        n=sample.n, flip_rate=(sample.lost + sample.gained) / sample.n, alpha=1 - basis.confidence
+        n=sample.n, flip_rate=(counts["lost"] + counts["gained"]) / sample.n, alpha=basis.alpha
     )
-    more = None if bound is None else items_to_decide(**counts, margin=-bound, confidence=basis.confidence)
     delta = _delta(
         sample.place, interval, n=sample.n, clusters=sample.n, missing=sample.missing,
-        lost=sample.lost, gained=sample.gained,
-        harm_p=mcnemar_exact(lost=sample.lost, gained=sample.gained),
-        baseline=sample.baseline, candidate=sample.candidate, more_items=more,
-        detectable=None if drop is None else -drop, method="Tango score interval; exact McNemar",
+        planned=sample.schedule.planned, lost=counts["lost"], gained=counts["gained"],
+        harm_p=_pair_harm_p(sample, basis), baseline=sample.baseline, candidate=sample.candidate,
+        confidence=basis.confidence,
+        detectable=None if drop is None else -drop, method=f"Tango score interval; exact McNemar{_looked(sample)}",
     )  # fmt: skip
-    return delta.model_copy(update=_kept(sample, basis))
+    planning = {} if bound is None else _pair_planning(sample, bound, basis)
+    return delta.model_copy(update={**_kept(sample, confidence), **planning})
 
 
-def _kept(sample: PairSample, basis: Basis) -> dict[str, float]:
+def _pair_harm_p(sample: PairSample, basis: Basis) -> float:
+    """One p-value for all looks so far; it spends the basis's alpha, whatever level it is compared with."""
+    schedule = sample.schedule
+    if schedule.is_single:
+        return mcnemar_exact(lost=sample.lost(), gained=sample.gained())
+    lost = [sample.lost(seen) for seen in schedule.seen]
+    discordant = [sample.lost(seen) + sample.gained(seen) for seen in schedule.seen]
+    return harm_p(lost, discordant, schedule.design(basis.alpha, DEFAULT_SHAPE))
+
+
+def _pair_planning(sample: PairSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
+    """How many items more would decide a rule, and the chance that those planned do."""
+    counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
+    more = items_to_decide(**counts, margin=-bound, confidence=basis.confidence)
+    if sample.schedule.is_over:
+        return {"more_items": more}
+    design = sample.schedule.design(basis.alpha, DEFAULT_SHAPE)
+    chance = chance_to_decide(
+        **counts, n_max=max(sample.schedule.planned, sample.n), margin=-bound, final_alpha=design.nominal_alphas[-1]
+    )  # fmt: skip
+    return {"more_items": more, "chance_to_decide": chance}
+
+
+def _kept(sample: PairSample, confidence: float) -> dict[str, float]:
     """The share of the baseline's accuracy that the candidate keeps; nothing where the baseline has none."""
     if sample.baseline == 0:
         return {}
-    table = {"both": sample.both, "lost": sample.lost, "gained": sample.gained, "n": sample.n}
-    lower = ratio_lower_bound(**table, confidence=basis.confidence)
+    table = {"both": sample.both, "lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
+    lower = ratio_lower_bound(**table, confidence=confidence)
     return {"kept": sample.candidate / sample.baseline, "kept_lower": lower}
 
 
@@ -158,7 +240,7 @@ def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delt
             upper=interval.upper * factor,
             confidence=interval.confidence,
         ),
-        n=len(after), clusters=1, harm_p=harm_p,
+        n=len(after), clusters=1, harm_p=harm_p, confidence=basis.confidence,
         baseline=float(np.mean(before)), candidate=float(np.mean(after)),
         method="Welch t on log rounds of one launch per arm, widened by the noise between two launches",
     )  # fmt: skip
@@ -169,6 +251,7 @@ def _exact_delta(sample: ExactSample, basis: Basis) -> Delta:
     interval = Interval(estimate=ratio, lower=ratio, upper=ratio, confidence=basis.confidence)
     return _delta(
         sample.place, interval, n=1, clusters=1, baseline=sample.before, candidate=sample.after,
+        confidence=basis.confidence,
         method="exact: pool tokens that the engines report",
     )  # fmt: skip
 
@@ -179,14 +262,15 @@ def _delta(
     *,
     n: int,
     clusters: int,
+    confidence: float,
     method: str,
     missing: int = 0,
+    planned: int | None = None,
     baseline: float | None = None,
     candidate: float | None = None,
     lost: int | None = None,
     gained: int | None = None,
     harm_p: float | None = None,
-    more_items: int | None = None,
     detectable: float | None = None,
     curve: tuple[CurvePoint, ...] = (),
 ) -> Delta:
@@ -194,8 +278,8 @@ def _delta(
     return Delta(
         metric=metric.name, unit=metric.unit, suite=place.suite, mode=place.mode, group=place.group, n=n,
         clusters=clusters, baseline=baseline, candidate=candidate, estimate=interval.estimate,
-        lower=_bounded(interval.lower), upper=_bounded(interval.upper), confidence=interval.confidence,
-        harm_p=harm_p, lost=lost, gained=gained, missing=missing, more_items=more_items, detectable=detectable,
+        lower=_bounded(interval.lower), upper=_bounded(interval.upper), confidence=confidence,
+        harm_p=harm_p, lost=lost, gained=gained, missing=missing, planned=planned, detectable=detectable,
         method=method, curve=curve,
     )  # fmt: skip
 

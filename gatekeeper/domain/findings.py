@@ -41,7 +41,7 @@ def finding_of(
     outcome, detail = (
         _not_finite(suite, mode, baseline, candidate)
         or _not_exercised(suite, mode, baseline, candidate)
-        or _not_measured(suite, delta, candidate)
+        or _not_measured(suite, mode, delta, candidate)
         or _weigh(rule, delta, bound, proven)
     )
     return Finding(
@@ -120,9 +120,12 @@ def _not_exercised(
     return None
 
 
-def _not_measured(suite: str, delta: Delta | None, candidate: ArmRecord) -> tuple[Outcome, str] | None:
+def _not_measured(
+    suite: str, mode: Mode, delta: Delta | None, candidate: ArmRecord
+) -> tuple[Outcome, str] | None:
     if delta is None:
-        reason = dict(candidate.skipped).get(suite)
+        stop = candidate.stop_of(suite, mode)
+        reason = dict(candidate.skipped).get(suite) or (stop and stop.reason)
         return (
             (Outcome.NOT_EXERCISED, f"{suite} did not run: {reason}")
             if reason

@@ -20,7 +20,8 @@ from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.noise import noise_between, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
-from gatekeeper.domain.sample import Sample, samples_between
+from gatekeeper.domain.sample import Sample
+from gatekeeper.domain.sampling import samples_between
 from gatekeeper.domain.scope import Application, applications, bound_of, positions_of
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
@@ -197,12 +198,17 @@ def _report(
     )
     plans = {"baseline": plan.baseline, "candidate": plan.candidate}
     engines = [arm.engine for role in ("candidate", "baseline") if (arm := arms.get(role)) and arm.engine]
-    skipped = tuple(
+    left_out = tuple(
         f"{probe} did not run: {reason}" for arm in arms.values() for probe, reason in arm.skipped
+    )
+    cut_short = tuple(
+        f"{stop.suite} ({stop.mode}) was ended after batch {stop.batches}: {stop.reason}"
+        for arm in arms.values()
+        for stop in arm.stops
     )
     return Report(
         verdict=verdict, sentence=sentence, findings=findings, deltas=deltas, noise=noise, settings=settings,
         requested={role: arm.config.model_dump(mode="json", exclude_none=True) for role, arm in plans.items()},
         effective={role: asdict(arm.effective) for role, arm in arms.items() if arm.effective is not None},
-        engine=engines[0] if engines else None, notes=(*dict.fromkeys(skipped), *notes),
+        engine=engines[0] if engines else None, notes=(*dict.fromkeys((*left_out, *cut_short)), *notes),
     )  # fmt: skip

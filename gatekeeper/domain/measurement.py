@@ -26,10 +26,12 @@ class Measurement:
     metric: str
     value: float | None
     reason: str | None = None
+    batch: int = 0
+    """Items are measured in batches, the same ones in the same order in every arm; after each the run may stop."""
 
     @classmethod
     def of(
-        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float
+        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float, batch: int = 0
     ) -> Measurement:
         """A measurement whose value may turn out NaN or infinite."""
         finite = math.isfinite(value)
@@ -41,6 +43,7 @@ class Measurement:
             metric=metric,
             value=float(value) if finite else None,
             reason=None if finite else f"the engine returned {value}",
+            batch=batch,
         )
 
 
@@ -60,6 +63,7 @@ class TokenTrace:
     token_logprobs: Sequence[float | None]
     top_ids: Sequence[Sequence[int]]
     top_logprobs: Sequence[Sequence[float | None]]
+    batch: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +83,16 @@ class Exercise:
     def happened(self) -> bool:
         """True if the counter did what the mode says."""
         return self.expected == "any" or (self.moved > 0) == (self.expected == "moved")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """A probe that was ended on purpose in one mode, after its first `batches` batches: more would decide nothing."""
+
+    suite: str
+    mode: Mode
+    batches: int
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

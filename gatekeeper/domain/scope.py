@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.item_samples import tasks_of
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
-from gatekeeper.domain.sample import PairSample, Positions, Sample, tasks_of
+from gatekeeper.domain.sample import PairSample, Positions, Sample
 from gatekeeper.domain.verdict import Noise
 
 

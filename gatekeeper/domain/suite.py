@@ -10,11 +10,14 @@ from pydantic import Field, model_validator
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
 
+Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
+
 
 class AccuracyProbe(Closed):
     """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all.
 
-    `batches`: bundled tasks are sent, and their results stored, in so many parts.
+    `batches`: after each of so many parts a suite with `stop_early` looks whether the rest is needed. Bundled tasks
+    only; others are one part.
     `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
     """
 
@@ -22,7 +25,7 @@ class AccuracyProbe(Closed):
     tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
     items_per_task: PositiveInt | None = None
     seed: NonNegativeInt = 0
-    batches: Annotated[int, Field(ge=1, le=20, strict=True)] = 1
+    batches: Batches = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
 
     @property
@@ -35,13 +38,17 @@ class AccuracyProbe(Closed):
 
 
 class FidelityProbe(Closed):
-    """Teacher-forced decode: `context_tokens` of a document, then `decode_tokens` more, each forced and scored."""
+    """Teacher-forced decode: `context_tokens` of a document, then `decode_tokens` more, each forced and scored.
+
+    `batches`: as for accuracy, in documents.
+    """
 
     probe: Literal["fidelity"]
     documents: Annotated[int, Field(ge=2, le=32, strict=True)]
     context_tokens: PositiveInt
     decode_tokens: PositiveInt
     top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
+    batches: Batches = 1
 
 
 class PerformanceProbe(Closed):
@@ -70,7 +77,8 @@ Probe = Annotated[
 class Suite(Closed):
     """The probes that every arm of a run goes through, in order: the cheap and telling ones first.
 
-    `stop_early`: the candidate's later probes are left out once the verdict is certain to be FAIL.
+    `stop_early`: a probe of the candidate ends after the batch that settles it, and later probes are left out once the
+    verdict is certain to be FAIL. Probes have batches for that alone: every look costs a little power.
     """
 
     name: Name
@@ -83,6 +91,13 @@ class Suite(Closed):
         kinds = [probe.probe for probe in self.probes]
         if len(set(kinds)) < len(kinds):
             raise ValueError(f"a probe is there twice: {', '.join(kinds)}")
+        return self
+
+    @model_validator(mode="after")
+    def _batches_are_for_stopping(self) -> Self:
+        cut = [p.probe for p in self.probes if isinstance(p, AccuracyProbe | FidelityProbe) and p.batches > 1]
+        if cut and not self.stop_early:
+            raise ValueError(f"{', '.join(cut)}: batches are for a suite with stop_early")
         return self
 
     @property

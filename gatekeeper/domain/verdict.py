@@ -45,8 +45,9 @@ class Delta(Closed):
     """One metric of one mode and group, candidate against baseline, in the metric's unit.
 
     `estimate` is what rules bound: candidate - baseline for accuracy, choice probability and NLL, the mean for KL and
-    agreement, candidate / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`;
-    None where unbounded. `group`: `all`, one task, or a stretch of the decode such as `tokens 64-128`.
+    agreement, candidate / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`, of
+    all looks together where a run may stop early; None where unbounded. `group`: `all`, one task, or a stretch of the
+    decode such as `tokens 64-128`.
     """
 
     metric: str
@@ -71,10 +72,14 @@ class Delta(Closed):
     kept_lower: float | None = None
     """The one-sided lower bound of `kept` at `confidence`."""
     missing: int = 0
+    planned: int | None = None
+    """Items if nothing had stopped the run; None: no items, or a report from before this was stored."""
     more_items: int | None = None
     """How many more items would decide the rule at the present estimate; None: no rule, or none would."""
     detectable: float | None = None
     """The value that this many items would show to be harm in four runs of five."""
+    chance_to_decide: float | None = None
+    """While looks are still to come: the predictive chance that the last one decides the rule."""
     method: str
     curve: tuple[CurvePoint, ...] = ()
 

@@ -81,8 +81,13 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
         finding.mode,
         interval(delta) if delta else "-",
         limit(finding.rule),
-        str(delta.n) if delta else "-",
+        _count(delta) if delta else "-",
     )
+
+
+def _count(delta: Delta) -> str:
+    """Items, and of how many where the run was stopped before the rest."""
+    return f"{delta.n}/{delta.planned}" if delta.planned and delta.planned > delta.n else str(delta.n)
 
 
 def _deltas(deltas: Sequence[Delta]) -> Iterator[str]:

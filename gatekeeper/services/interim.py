@@ -1,10 +1,11 @@
-"""Look at a run under way: is its verdict certain already?"""
+"""Look at a run under way: what need not be measured any more?"""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from gatekeeper.domain.interim import certain_failure as domain_certain_failure
+from gatekeeper.domain import interim
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.storage import arms, runs
 from gatekeeper.storage.codec import load_plan
 from gatekeeper.storage.database import Sessions, transaction
@@ -14,4 +15,12 @@ def certain_failure(sessions: Sessions, run_id: UUID) -> str | None:
     """Why the present attempt is sure to FAIL, or None while it is not."""
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id)
-        return domain_certain_failure(load_plan(run.plan), arms.load_records(session, run_id, run.attempt))
+        return interim.certain_failure(load_plan(run.plan), arms.load_records(session, run_id, run.attempt))
+
+
+def settled(sessions: Sessions, run_id: UUID, *, suite: str, mode: Mode, batches: int) -> str | None:
+    """Why the rest of a probe is not needed in one mode after its first `batches` batches, or None while it is."""
+    with transaction(sessions) as session:
+        run = runs.get_run(session, run_id)
+        records = arms.load_records(session, run_id, run.attempt)
+        return interim.settled(load_plan(run.plan), records, suite, mode, batches)

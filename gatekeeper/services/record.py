@@ -11,13 +11,13 @@ from typing import Literal
 from uuid import UUID
 
 from gatekeeper.domain.errors import Conflict
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
 from gatekeeper.storage import arms, artifacts, events, runs
 from gatekeeper.storage.base import NOW
-from gatekeeper.storage.codec import dump_effective, dump_exercise, dump_failure
+from gatekeeper.storage.codec import dump_effective, dump_exercise, dump_failure, dump_stop
 from gatekeeper.storage.database import Sessions, transaction
 
 
@@ -85,6 +85,13 @@ def add_skipped(sessions: Sessions, arm_id: int, *, owner: str, skipped: Sequenc
     with transaction(sessions) as session:
         arm = arms.get_held_arm(session, arm_id, owner)
         arms.set_columns(session, arm_id, skipped=[*arm.skipped, *(list(entry) for entry in skipped)])
+
+
+def add_stop(sessions: Sessions, arm_id: int, *, owner: str, stop: Stop) -> None:
+    """Store that a probe was ended on purpose."""
+    with transaction(sessions) as session:
+        arm = arms.get_held_arm(session, arm_id, owner)
+        arms.set_columns(session, arm_id, stops=[*arm.stops, dump_stop(stop)])
 
 
 def finish_arm(

@@ -20,8 +20,10 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import binom, norm
+from scipy.stats import t as student
 
 from gatekeeper.stats.binary import score_statistic
+from gatekeeper.stats.continuous import clustered_mean
 from gatekeeper.stats.interval import check_confidence
 
 Floats = npt.NDArray[np.float64]
@@ -209,4 +211,34 @@ def chance_to_decide(
     if n == n_max:
         return 1.0 if max(distances) > 0 else 0.0
     sd = math.sqrt(n_max / n - 1)
+    return min(1.0, sum(float(norm.cdf(d / sd)) for d in distances))
+
+
+def chance_to_decide_mean(
+    values: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    *,
+    limit: float,
+    harm_from: float,
+    share: float,
+    final_alpha: float,
+) -> float:
+    """Predictive chance that the last look finds the mean wholly below `limit` or wholly above `harm_from`.
+
+    `share`: of the planned documents, the part that is in `values` (shape (n,), units of the limits), in (0, 1]. The
+    final statistic varies around the present one, scaled up, as in `chance_to_decide`; the spread counts as known.
+    Errors as in `clustered_mean`, and ValueError on a share outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError("needs a share in (0, 1]")
+    m = clustered_mean(values, clusters)
+    if m.spread == 0:
+        return 1.0 if m.mean < limit or m.mean > harm_from else 0.0
+    documents = m.n_clusters / share
+    z = float(student.ppf(1 - final_alpha, documents - 1))
+    scale = math.sqrt(documents) / m.spread
+    distances = ((limit - m.mean) * scale - z, (m.mean - harm_from) * scale - z)
+    if share == 1:
+        return 1.0 if max(distances) > 0 else 0.0
+    sd = math.sqrt(1 / share - 1)
     return min(1.0, sum(float(norm.cdf(d / sd)) for d in distances))

@@ -29,6 +29,7 @@ class ArmRow(Base):
     effective: Mapped[Json | None]
     exercises: Mapped[JsonList] = mapped_column(server_default=text("'[]'"))
     skipped: Mapped[JsonList] = mapped_column(server_default=text("'[]'"))
+    stops: Mapped[JsonList] = mapped_column(server_default=text("'[]'"))
     failure: Mapped[Json | None]
     complete: Mapped[bool] = mapped_column(server_default=text("false"))
     started_at: Mapped[datetime] = mapped_column(server_default=NOW)
@@ -67,6 +68,7 @@ class MeasurementRow(Base):
     cluster: Mapped[str]
     value: Mapped[float | None]
     reason: Mapped[str | None]
+    batch: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (
         CheckConstraint("value > '-infinity' and value < 'infinity'", name="finite"),
@@ -84,6 +86,7 @@ class TraceRow(Base):
     mode: Mapped[str] = mapped_column(primary_key=True)
     item_id: Mapped[str] = mapped_column(primary_key=True)
     cluster: Mapped[str]
+    batch: Mapped[int] = mapped_column(server_default="0")
     payload: Mapped[Json]
 
 

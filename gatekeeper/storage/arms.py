@@ -21,7 +21,14 @@ from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import EngineInfo
 from gatekeeper.storage.arm_tables import ArmRow, MeasurementRow, RunArmRow, TraceRow
 from gatekeeper.storage.base import Json
-from gatekeeper.storage.codec import dump_trace, load_effective, load_exercise, load_failure, load_trace
+from gatekeeper.storage.codec import (
+    dump_trace,
+    load_effective,
+    load_exercise,
+    load_failure,
+    load_stop,
+    load_trace,
+)
 from gatekeeper.storage.tables import RunRow
 
 
@@ -90,6 +97,7 @@ def add_measurements(session: Session, arm_id: int, measurements: Sequence[Measu
             "cluster": measurement.cluster,
             "value": measurement.value,
             "reason": measurement.reason,
+            "batch": measurement.batch,
         }
         for measurement in map(_finite, measurements)
     ]
@@ -105,6 +113,7 @@ def add_traces(session: Session, arm_id: int, traces: Sequence[TokenTrace]) -> N
             "mode": trace.mode,
             "item_id": trace.item_id,
             "cluster": trace.cluster,
+            "batch": trace.batch,
             "payload": dump_trace(trace),
         }
         for trace in traces
@@ -171,6 +180,7 @@ def load_record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
         traces=_traces(session, arm.id),
         exercises=tuple(load_exercise(document) for document in arm.exercises),
         skipped=tuple((probe, reason) for probe, reason in arm.skipped),
+        stops=tuple(load_stop(document) for document in arm.stops),
         failure=load_failure(arm.failure) if arm.failure is not None else None,
         complete=arm.complete,
     )
@@ -178,7 +188,9 @@ def load_record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
 
 def _measurements(session: Session, arm_id: int) -> tuple[Measurement, ...]:
     row = MeasurementRow
-    columns = select(row.suite, row.mode, row.item_id, row.cluster, row.metric, row.value, row.reason)
+    columns = select(
+        row.suite, row.mode, row.item_id, row.cluster, row.metric, row.value, row.reason, row.batch
+    )
     ordered = columns.where(row.arm_id == arm_id).order_by(
         *_in_byte_order(row.suite, row.mode, row.item_id, row.metric)
     )
@@ -187,7 +199,7 @@ def _measurements(session: Session, arm_id: int) -> tuple[Measurement, ...]:
 
 def _traces(session: Session, arm_id: int) -> tuple[TokenTrace, ...]:
     row = TraceRow
-    columns = select(row.suite, row.mode, row.item_id, row.cluster, row.payload)
+    columns = select(row.suite, row.mode, row.item_id, row.cluster, row.batch, row.payload)
     ordered = columns.where(row.arm_id == arm_id).order_by(*_in_byte_order(row.suite, row.mode, row.item_id))
     return tuple(load_trace(**entry) for entry in session.execute(ordered).mappings())
 

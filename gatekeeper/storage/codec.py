@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gatekeeper.domain.change import Change
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Stop, TokenTrace
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.storage.base import Json
@@ -67,6 +67,16 @@ def load_exercise(document: Json) -> Exercise:
     return Exercise(**document)
 
 
+def dump_stop(stop: Stop) -> Json:
+    """Return the document of a stop."""
+    return dataclasses.asdict(stop)
+
+
+def load_stop(document: Json) -> Stop:
+    """Return what `dump_stop` wrote."""
+    return Stop(**document)
+
+
 def dump_trace(trace: TokenTrace) -> Json:
     """Return the payload of a trace; log-probabilities that are not finite become null."""
     return {
@@ -77,9 +87,9 @@ def dump_trace(trace: TokenTrace) -> Json:
     }
 
 
-def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, payload: Json) -> TokenTrace:
+def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, batch: int, payload: Json) -> TokenTrace:
     """Return the trace of a payload that `dump_trace` wrote."""
-    return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, **payload)
+    return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, batch=batch, **payload)
 
 
 def canonical_json(document: Any) -> str:

@@ -131,19 +131,18 @@ def probability(value: float | None) -> str:
 def sample(delta: Delta) -> str:
     """How much a delta rests on, in the metric's own words."""
     kind = METRICS[delta.metric].kind if delta.metric in METRICS else ""
+    of_planned = f" of {delta.planned:,}" if delta.planned and delta.planned > delta.n else ""
     match kind:
         case "token":
-            return (
-                f"{delta.n} items, {delta.clusters} documents"
-                if delta.n != delta.clusters
-                else f"{delta.n} documents"
-            )
+            if delta.n != delta.clusters:
+                return f"{delta.n} items, {delta.clusters} documents"
+            return f"{delta.n}{of_planned} documents"
         case "speed":
             return f"{delta.n} rounds"
         case "capacity":
             return "engine's report"
         case _:
-            return f"{delta.n} items"
+            return f"{delta.n}{of_planned} items"
 
 
 def size(size_bytes: float) -> str:

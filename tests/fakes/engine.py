@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
-from gatekeeper.domain.interim import certain_failure
+from gatekeeper.domain.interim import certain_failure, settled
 from gatekeeper.domain.kv_memory import ModelShape
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.run import ArmFailure
@@ -86,6 +86,7 @@ class MemoryArm:
     scored: list[TokenTrace] = field(default_factory=list)
     proofs: list[Exercise] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     complete: bool = False
     failure: ArmFailure | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
@@ -108,6 +109,9 @@ class MemoryArm:
     def exercises(self, rows: Sequence[Exercise]) -> None:
         self.proofs += rows
 
+    def stopped(self, stop: Stop) -> None:
+        self.stops.append(stop)
+
     def artifact(self, name: str, text: str, *, truncated: bool) -> None:
         self.artifacts[name] = text
 
@@ -116,7 +120,7 @@ class MemoryArm:
         return ArmRecord(
             role=self.role, plan=self.plan, engine=self.info, effective=self.effective, measurements=tuple(self.rows),
             traces=tuple(self.scored), exercises=tuple(self.proofs),
-            skipped=tuple(self.left_out), failure=self.failure, complete=self.complete,
+            skipped=tuple(self.left_out), stops=tuple(self.stops), failure=self.failure, complete=self.complete,
         )  # fmt: skip
 
 
@@ -141,6 +145,9 @@ class MemoryRun:
 
     def certain_failure(self) -> str | None:
         return certain_failure(self.plan, self.records)
+
+    def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
+        return settled(self.plan, self.records, suite, mode, batches)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         self.stages.append((stage, role, done, total))

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     follow = Follower(
         bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
     )
-    follow.poll()
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
         run_tool(
             bench,
@@ -38,7 +37,8 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
             environment=environment(probe, bench),
             poll=follow.poll,
         )
-    follow.poll()
+    if not follow.is_enough:
+        follow.store()
     if not follow.items_stored:
         raise ProbeFailed(f"lm-eval logged no sample of {', '.join(probe.tasks)}")
     bench.advance(follow.items_stored, follow.items_stored)
@@ -46,26 +46,37 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
 
 @dataclass(kw_only=True)
 class Follower:
-    """Stores each batch as it is finished, and tells how far the present one is by the engine's own counter."""
+    """Stores each batch as it is finished, looks whether that is enough, and reports how far the present one is.
+
+    How far is told by the engine's own counter of answers.
+    """
 
     bench: Bench
     output: Path
     batches: Sequence[Batch]
     items_stored: int = 0
-    _stored: set[Path] = field(default_factory=set)
+    batches_stored: int = 0
+    is_enough: bool = False
     _answered_before: float | None = None
 
-    def poll(self) -> None:
-        """Store finished batches and report progress."""
-        for folder in sorted(self.output.glob("batch-*[0-9]")):
-            if folder not in self._stored:
-                self._stored.add(folder)
-                rows = list(read_samples(folder))
-                self.bench.sink.measurements(rows)
-                self.items_stored += len({row.item_id for row in rows})
+    def poll(self) -> bool:
+        """Store finished batches and report progress; say whether what is stored is enough."""
+        before = self.batches_stored
+        self.store()
+        if before < self.batches_stored < len(self.batches):
+            self.is_enough = self.bench.is_enough(SUITE, "cold", self.batches_stored)
         items, requests = workload(self.batches)
         if requests:
             self.bench.advance(int(items * min(self._answered() / requests, 1.0)), items)
+        return self.is_enough
+
+    def store(self) -> None:
+        """Store the batches that were finished since, in their order."""
+        while (folder := self.output / f"batch-{self.batches_stored}").is_dir():
+            rows = [replace(row, batch=self.batches_stored) for row in read_samples(folder)]
+            self.bench.sink.measurements(rows)
+            self.items_stored += len({row.item_id for row in rows})
+            self.batches_stored += 1
 
     def _answered(self) -> float:
         """Requests that the engine has answered since this began."""

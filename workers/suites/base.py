@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from gatekeeper.domain.measurement import Exercise, Measurement, Mode, TokenTrace
+from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Server
 
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
@@ -30,10 +30,17 @@ class Sink(Protocol):
         """Store the proofs that a mode happened."""
         ...
 
+    def stopped(self, stop: Stop) -> None:
+        """Store that a probe was ended on purpose."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What a probe works with. `advance(done, total)` reports items; `workdir` is private to the arm."""
+    """What a probe works with. `advance(done, total)` reports items; `workdir` is private to the arm.
+
+    `settled(suite, mode, batches)`: why the rest of a probe is not needed after that many batches, or None.
+    """
 
     server: Server
     sink: Sink
@@ -43,6 +50,14 @@ class Bench:
     modes: tuple[Mode, ...]
     tasks_dir: Path | None
     advance: Callable[[int, int], None]
+    settled: Callable[[str, Mode, int], str | None]
+
+    def is_enough(self, suite: str, mode: Mode, batches: int) -> bool:
+        """Look after a batch that is not the last; if the rest is not needed, store that the probe ended here."""
+        reason = self.settled(suite, mode, batches)
+        if reason is not None:
+            self.sink.stopped(Stop(suite=suite, mode=mode, batches=batches, reason=reason))
+        return reason is not None
 
 
 @contextmanager

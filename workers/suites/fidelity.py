@@ -12,12 +12,14 @@ import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import httpx
 
+from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.suite import FidelityProbe
 from workers.engines.base import Server
@@ -39,16 +41,20 @@ class Document:
 
 
 def run(probe: FidelityProbe, bench: Bench) -> None:
-    """Score every document in every mode, storing traces as they come."""
+    """Score every document in every mode, storing traces as they come; look after each batch whether that is enough."""
     documents = load_documents(probe, bench.server)
+    parts = [documents[start:end] for start, end in pairwise((0, *batch_ends(len(documents), probe.batches)))]
     total, done = len(documents) * len(bench.modes), 0
     bench.advance(0, total)
     for mode in bench.modes:
         with exercised(bench, suite=SUITE, mode=mode, expected="moved" if mode == "warm" else "still"):
-            for trace in _scored(probe, bench, documents, mode):
-                bench.sink.traces([trace])
-                done += 1
-                bench.advance(done, total)
+            for batch, part in enumerate(parts):
+                for trace in _scored(probe, bench, part, mode):
+                    bench.sink.traces([replace(trace, batch=batch)])
+                    done += 1
+                    bench.advance(done, total)
+                if batch + 1 < len(parts) and bench.is_enough(SUITE, mode, batch + 1):
+                    break
 
 
 def load_documents(probe: FidelityProbe, server: Server) -> list[Document]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from workers.engines.base import Server
 from workers.engines.errors import EngineStalled, ProbeFailed
 from workers.engines.process import read_log, start
 from workers.suites.base import Bench
@@ -21,9 +22,9 @@ def run_tool(
     *,
     name: str,
     environment: Mapping[str, str],
-    poll: Callable[[], None] = lambda: None,
+    poll: Callable[[], bool],
 ) -> None:
-    """Run a tool to its end. `poll` is called now and then, to report progress.
+    """Run a tool to its end, or until `poll`, which is called now and then, says that this is enough.
 
     Raises ProbeFailed with the end of its output if it fails, EngineDied or EngineStalled if the engine does, and
     whatever the server's `check` raises.
@@ -31,23 +32,25 @@ def run_tool(
     log = bench.workdir / f"{name}.log"
     process = start(command, run_id=bench.run_id, log=log, environment=environment)
     try:
-        _watch(bench, process.wait, poll)
+        is_enough = _watch(bench, process.wait, poll)
     finally:
         process.stop()
     if not bench.server.process.alive:
         raise bench.server.died()
-    if process.exit_status != 0:
+    if is_enough:
+        _await_idle(bench.server)
+    elif process.exit_status != 0:
         raise ProbeFailed(f"{name} ended with status {process.exit_status}: {_last_words(log)}")
 
 
-def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], None]) -> None:
-    """Return when the tool has ended or the engine has died; raise when nothing moves any more."""
+def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], bool]) -> bool:
+    """Return when the tool or the engine has ended, or (True) when it is enough; raise when nothing moves any more."""
     server, last_work, last_moved = bench.server, -1.0, time.monotonic()
     patience = server.stall_seconds
     while not wait(POLL_SECONDS):
         server.check()
         if not server.process.alive:
-            return
+            return False
         counters = server.metrics()
         work = sum(counters.get(counter, 0.0) for counter in WORK_COUNTERS)
         if work != last_work:
@@ -56,7 +59,19 @@ def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], None]
             if sum(counters.get(gauge, 0.0) for gauge in WAITING_GAUGES):
                 raise EngineStalled(f"requests wait, but no token in or out for {patience:.0f} s")
             raise ProbeFailed(f"the tool has sent no request for {patience:.0f} s")
-        poll()
+        if poll():
+            return True
+    return False
+
+
+def _await_idle(server: Server) -> None:
+    """Requests of a tool that was ended are given up by the engine soon; the next probe must not meet them."""
+    give_up = time.monotonic() + server.stall_seconds
+    while sum(server.metrics().get(gauge, 0.0) for gauge in WAITING_GAUGES):
+        server.check()
+        if time.monotonic() > give_up:
+            raise EngineStalled("requests of a tool that was ended stay with the engine")
+        time.sleep(POLL_SECONDS)
 
 
 def _last_words(log: Path) -> str:
