@@ -20,7 +20,7 @@ def upgrade() -> None:
     """Apply."""
     op.add_column("arms", sa.Column("stops", JSONB(), nullable=False, server_default=sa.text("'[]'")))
     for table in ("measurements", "traces"):
-        op.add_column(table, sa.Column("batch", sa.Integer(), nullable=False, server_default="0"))
+        op.add_column(table, sa.Column("batch", sa.BigInteger(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from gatekeeper.domain.errors import Conflict, LeaseLost
-from gatekeeper.domain.measurement import EffectiveConfig, Exercise, TokenTrace
+from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Stop, TokenTrace
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
 from gatekeeper.services import baselines, history, record
@@ -26,8 +26,9 @@ EFFECTIVE = EffectiveConfig(cache_dtype="auto", kv_cache_tokens=46_592, kv_cache
 TRACE = TokenTrace(
     suite="fidelity", mode="cold", item_id="d1", cluster="d1",
     token_ids=[5, 6], token_logprobs=[-0.25, None], top_ids=[[5, 7], [6, 8]],
-    top_logprobs=[[-0.25, -1.5], [-0.125, None]],
+    top_logprobs=[[-0.25, -1.5], [-0.125, None]], batch=3,
 )  # fmt: skip
+STOP = Stop(suite="fidelity", mode="cold", batches=2, reason="all blocking rules on it passed")
 EXERCISE = Exercise(suite="performance", mode="warm", counter="prefix_hits", moved=3.0, expected="moved")
 
 
@@ -58,6 +59,7 @@ def test_judging_gets_exactly_what_was_recorded(place: Place) -> None:
     record.add_traces(sessions, arm_id, owner="worker-1", traces=[TRACE])
     record.add_exercises(sessions, arm_id, owner="worker-1", exercises=[EXERCISE])
     record.add_skipped(sessions, arm_id, owner="worker-1", skipped=[("performance", "no tool")])
+    record.add_stop(sessions, arm_id, owner="worker-1", stop=STOP)
     record.finish_arm(sessions, arm_id, owner="worker-1", complete=True)
     with transaction(sessions) as session:
         kept = arms.load_records(session, place.held.run_id, 1)["baseline"]
@@ -66,6 +68,7 @@ def test_judging_gets_exactly_what_was_recorded(place: Place) -> None:
     assert kept.traces == (TRACE,)
     assert kept.exercises == (EXERCISE,)
     assert kept.skipped == (("performance", "no tool"),)
+    assert kept.stops == (STOP,)
     assert (kept.complete, kept.failure, kept.argv) == (True, None, ("vllm",))
 
 
@@ -147,6 +150,7 @@ WRITES: dict[str, Callable[[Place], object]] = {
     "skipped": lambda at: record.add_skipped(
         at.world.sessions, at.arm_id, owner="worker-1", skipped=[("a", "b")]
     ),
+    "stopped": lambda at: record.add_stop(at.world.sessions, at.arm_id, owner="worker-1", stop=STOP),
     "finish_arm": lambda at: record.finish_arm(at.world.sessions, at.arm_id, owner="worker-1", complete=True),
     "progress": lambda at: record.progress(
         at.world.sessions, at.held.run_id, owner="worker-1", stage="s", arm=None, done=0, total=1

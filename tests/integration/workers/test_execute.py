@@ -94,6 +94,33 @@ def test_a_suite_that_may_stop_early_leaves_out_what_can_no_longer_change_the_ve
     assert "performance did not run: not needed, the verdict was certain: decode_kl" in report.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("shift", "verdict", "reason"),
+    [
+        (0.0, Verdict.PASS, "all blocking rules on it passed"),
+        (1.0, Verdict.FAIL, "the verdict was certain: decode_kl"),
+    ],
+)
+def test_a_probe_in_batches_ends_after_the_one_that_settles_it(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, shift: float, verdict: Verdict, reason: str
+) -> None:
+    plan = fake_plan()
+    (capacity, fidelity) = plan.suite.probes
+    in_batches = fidelity.model_copy(update={"documents": 32, "batches": 4})
+    suite = plan.suite.model_copy(update={"probes": (capacity, in_batches), "stop_early": True})
+    longer = plan.model_copy(update={"suite": suite})
+    recorder = MemoryRun(plan=longer)
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=["--shift", str(shift)])})
+    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=run_id, plan=longer, dead_roles=frozenset()), recorder, bounds)
+    report = judge(longer, recorder.records)
+    assert report.verdict is verdict
+    assert {role: len(arm.scored) for role, arm in recorder.arms.items()} == {
+        "baseline": 32, "control": 32, "candidate": 16
+    }  # fmt: skip
+    assert report.notes[0].startswith(f"fidelity (cold) was ended after batch 2: {reason}")
+
+
 def test_a_setting_that_the_engine_ignores_is_invalid_and_no_suite_runs(
     monkeypatch: pytest.MonkeyPatch, run_id: str
 ) -> None:

@@ -1,18 +1,23 @@
 """What the probes make of what lm-eval, vLLM's benchmark and the completions API return."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
 
-from gatekeeper.domain.measurement import Measurement
+from gatekeeper.domain.measurement import Measurement, Stop
 from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
-from tests.fakes.engine import fake_plan
+from tests.fakes.engine import MemoryArm, fake_plan
+from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.suites import accuracy, fidelity, items, performance
+from workers.suites.base import Bench
 from workers.suites.fidelity import Document
+from workers.suites.lm_eval_program import write_samples
 
 SAMPLE = {
     "doc_id": 0, "doc": {"id": "recall-01", "choices": ["a", "b"], "answer": 1}, "target": "1",
@@ -86,6 +91,53 @@ def test_an_item_logged_once_per_filter_counts_once(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_read_fails_the_probe(tmp_path: Path) -> None:
     with pytest.raises(ProbeFailed, match="jsonl:1 is no sample"):
         measured(tmp_path, "t", {"doc": {}})
+
+
+def logged(output: Path, number: int, items_logged: int) -> None:
+    """A finished batch, as the lm-eval program leaves it."""
+    rows = [SAMPLE | {"doc": {"id": f"{number}-{i}"}} for i in range(items_logged)]
+    write_samples({"t": rows}, output / f"batch-{number}", number)
+
+
+def follower(
+    tmp_path: Path, settled: Callable[[str, str, int], str | None]
+) -> tuple[accuracy.Follower, MemoryArm]:
+    arm = MemoryArm(role="candidate", plan=fake_plan().candidate)
+    server = cast("Server", SimpleNamespace(metrics=dict))
+    bench = Bench(
+        server=server, sink=arm, run_id="r", workdir=tmp_path, concurrency=1, modes=("cold",), tasks_dir=None,
+        advance=lambda _done, _total: None, settled=settled,
+    )  # fmt: skip
+    batches: list[items.Batch] = [{"gk_facts": [0]}, {"gk_facts": [1]}, {"gk_facts": [2]}]
+    return accuracy.Follower(bench=bench, output=tmp_path, batches=batches), arm
+
+
+def test_each_batch_is_stored_with_its_number_as_soon_as_it_is_finished(tmp_path: Path) -> None:
+    follow, arm = follower(tmp_path, lambda *_: None)
+    assert not follow.poll()
+    logged(tmp_path, 0, 2)
+    assert not follow.poll()
+    assert {(row.item_id, row.batch) for row in arm.rows} == {("t/0-0", 0), ("t/0-1", 0)}
+    logged(tmp_path, 1, 1)
+    logged(tmp_path, 2, 1)
+    assert not follow.poll()
+    assert {row.batch for row in arm.rows} == {0, 1, 2}
+    assert arm.stops == []
+
+
+def test_nothing_is_looked_at_after_the_last_batch_and_a_settled_probe_ends(tmp_path: Path) -> None:
+    looks: list[int] = []
+
+    def settled(_suite: str, _mode: str, batches: int) -> str | None:
+        looks.append(batches)
+        return "enough" if batches == 2 else None
+
+    follow, arm = follower(tmp_path, settled)
+    for number in range(2):
+        logged(tmp_path, number, 1)
+        assert follow.poll() == (number == 1)
+    assert looks == [1, 2]
+    assert arm.stops == [Stop(suite="accuracy", mode="cold", batches=2, reason="enough")]
 
 
 def test_a_foreign_task_has_no_batches_of_ours() -> None:
