@@ -15,6 +15,7 @@ from scipy.stats import norm, t
 
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.findings import FEWEST_TO_PASS
+from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan
@@ -25,6 +26,13 @@ from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformancePro
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import smallest_detectable_drop
 from gatekeeper.stats.ratio import launch_noise_factor
+from gatekeeper.stats.sequential import (
+    DEFAULT_SHAPE,
+    FEWEST_DOCUMENTS,
+    SHAPE_FOR_MEANS,
+    price_of_looks,
+    wang_tsiatis,
+)
 
 POWER: Final = 0.8
 FLIP_RATE: Final = 0.09
@@ -126,7 +134,8 @@ def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     still = 1.0 if metric.higher_is_better else 0.0
     margin, moved = abs(bound - still), abs((still if floor is None else floor) - still)
     spread = KL_SPREAD * margin if metric.name == "decode_kl" else DOCUMENT_SPREAD[metric.name]
-    reach = _reach(plan, probe.documents - 1) * spread / math.sqrt(probe.documents)
+    price = _price_of_looks(plan, probe.documents, probe.batches, FEWEST_DOCUMENTS, SHAPE_FOR_MEANS)
+    reach = price * _reach(plan, probe.documents - 1) * spread / math.sqrt(probe.documents)
     harm = bound - reach if metric.higher_is_better else bound + reach
     shown = f"over {probe.documents} documents, harm shows reliably from {amount(metric, harm)}"
     if moved:
@@ -151,8 +160,10 @@ def _of_items(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     if count is None:
         return _say(rule, "unknown", f"how many items{where} there are is known only after the run")
     if METRICS[rule.metric].kind == "score":
-        return _of_scores(plan, rule, count, where)
-    return _of_answers(plan, rule, count, where, noise)
+        price = _price_of_looks(plan, count, probe.batches, FEWEST_DOCUMENTS, SHAPE_FOR_MEANS)
+        return _of_scores(plan, rule, count, where, price)
+    price = _price_of_looks(plan, count, probe.batches, 1, DEFAULT_SHAPE)
+    return _of_answers(plan, rule, count, where, noise, price)
 
 
 def _fewest(probe: AccuracyProbe, group: str) -> tuple[str, int | None]:
@@ -169,23 +180,25 @@ def _fewest(probe: AccuracyProbe, group: str) -> tuple[str, int | None]:
     return task, known[task]
 
 
-def _of_answers(plan: Plan, rule: Rule, count: int, where: str, noise: Noise) -> Foresight:
+def _of_answers(plan: Plan, rule: Rule, count: int, where: str, noise: Noise, price: float) -> Foresight:
     if rule.at_least_of_baseline is not None:
         margin = (1 - rule.at_least_of_baseline) * (_baseline_accuracy(noise) or BASELINE_ACCURACY)
     else:
         margin = rule.max_drop or 0.0
     flips = max(noise.accuracy_flip_rate or 0.0, FLIP_RATE)
     planned = " (a planning value)" if flips == FLIP_RATE else ""
-    drop = smallest_detectable_drop(n=count, flip_rate=flips, alpha=plan.policy.alpha) or 1.0
+    drop = min(
+        price * (smallest_detectable_drop(n=count, flip_rate=flips, alpha=plan.policy.alpha) or 1.0), 1.0
+    )
     return _compared(
         rule, margin=margin, detectable=drop,
         shown=f"with {count} items{where} and {100 * flips:g}% flips{planned}, a drop of {100 * drop:.1f} points shows "
         "reliably",
-        remedy=_needed(margin, plan, math.sqrt(flips)),
+        remedy=_needed(plan, margin, price * math.sqrt(flips)),
     )  # fmt: skip
 
 
-def _needed(margin: float, plan: Plan, spread: float) -> str:
+def _needed(plan: Plan, margin: float, spread: float) -> str:
     """How many items would decide a margin. `spread`: standard deviation of an item's difference."""
     if margin == 0:
         return "no number of items decides a margin of 0"
@@ -198,14 +211,15 @@ def _baseline_accuracy(noise: Noise) -> float | None:
     return found[0] if found else None
 
 
-def _of_scores(plan: Plan, rule: Rule, count: int, where: str) -> Foresight:
+def _of_scores(plan: Plan, rule: Rule, count: int, where: str, price: float) -> Foresight:
     if count < FEWEST_TO_PASS:
         return _say(rule, "undecidable", f"{count} items{where} pass nothing, {FEWEST_TO_PASS} are needed")
-    margin, reach = rule.max_drop or 0.0, _reach(plan, count - 1) * SCORE_SPREAD / math.sqrt(count)
+    margin = rule.max_drop or 0.0
+    reach = price * _reach(plan, count - 1) * SCORE_SPREAD / math.sqrt(count)
     return _compared(
         rule, margin=margin, detectable=reach,
         shown=f"with {count} items{where}, a mean drop of {100 * reach:.1f} points shows reliably",
-        remedy=_needed(margin, plan, SCORE_SPREAD),
+        remedy=_needed(plan, margin, price * SCORE_SPREAD),
     )  # fmt: skip
 
 
@@ -259,6 +273,15 @@ def _not_measured(rule: Rule, probe: str) -> Foresight:
 
 def _probe(plan: Plan, kind: type[AnyProbe]) -> AnyProbe | None:
     return next((probe for probe in plan.suite.probes if isinstance(probe, kind)), None)
+
+
+def _price_of_looks(plan: Plan, items: int, batches: int, fewest: int, shape: float) -> float:
+    """How many times as large harm must be because a run may stop after each batch."""
+    ends = [end for end in batch_ends(items, batches) if end >= fewest or end == items]
+    if len(ends) == 1:
+        return 1.0
+    design = wang_tsiatis(tuple(end / items for end in ends), alpha=plan.policy.alpha, shape=shape)
+    return price_of_looks(design, power=POWER)
 
 
 def _reach(plan: Plan, df: int | None) -> float:

@@ -98,6 +98,23 @@ def wang_tsiatis(fractions: tuple[float, ...], *, alpha: float, shape: float = D
     )
 
 
+@lru_cache(maxsize=256)
+def price_of_looks(looks: Looks, *, power: float) -> float:
+    """How many times as large an effect must be to be shown with `power` at some look, compared with one look alone.
+
+    The square is the ratio of the numbers of items, the inflation factor of Jennison and Turnbull (2000, ch. 2.3):
+    1.11 for five Pocock looks at one-sided 2.5 % and power 80 %, against 1.01 for O'Brien and Fleming's.
+    """
+    t = np.asarray(looks.fractions)
+    bounds = norm.isf(looks.nominal_alphas) * np.sqrt(t)
+
+    def missing(drift: float) -> float:
+        return float(_crossing_chances(t, bounds - drift * t).sum()) - power
+
+    alone = float(norm.isf(looks.alpha) + norm.ppf(power))
+    return float(brentq(missing, 0.0, _FAR)) / alone
+
+
 def p_over_looks(p_values: Sequence[float], looks: Looks) -> float:
     """One p-value for all looks so far, from the ordinary one-sided p-value of each; may enter Holm at any look.
 

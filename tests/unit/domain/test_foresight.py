@@ -72,7 +72,20 @@ def test_one_percent_of_the_baseline_needs_thousands_of_items() -> None:
     relative = seen({"metric": "accuracy", "at_least_of_baseline": 0.99}, suite="standard")
     assert relative.outlook == "undecidable"
     assert relative.margin == pytest.approx(0.0075)
-    assert "about 9," in relative.sentence
+    assert "about 11," in relative.sentence
+
+
+def test_looks_cost_a_little_of_what_the_items_could_show() -> None:
+    standard = catalog.get_suite("standard")
+    probes = [
+        probe.model_dump() | ({"batches": 1} if "batches" in type(probe).model_fields else {})
+        for probe in standard.probes
+    ]
+    at_once = Suite.model_validate(standard.model_dump() | {"probes": probes})
+    drops = [seen(ACCURACY, suite=suite).detectable for suite in (at_once, standard)]
+    assert drops[0] is not None
+    assert drops[1] is not None
+    assert drops[0] < drops[1] < 1.15 * drops[0]
 
 
 def test_the_score_decides_where_answers_cannot() -> None:

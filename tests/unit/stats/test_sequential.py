@@ -11,10 +11,12 @@ from gatekeeper.stats.binary import paired_difference_interval
 from gatekeeper.stats.sequential import (
     Looks,
     chance_to_decide,
+    chance_to_decide_mean,
     equal_looks,
     harm_boundaries,
     harm_p,
     p_over_looks,
+    price_of_looks,
     wang_tsiatis,
 )
 
@@ -171,3 +173,24 @@ def test_the_chance_to_decide_falls_to_nothing_between_the_answers() -> None:
     assert chance(100, 19, 1319) == 1
     with pytest.raises(ValueError, match="n_max"):
         chance(1, 1, 2000)
+
+
+@pytest.mark.parametrize(("shape", "inflation"), [(0.5, 1.229), (0.0, 1.028)])
+def test_the_price_of_looks_is_the_published_inflation_of_the_number_of_items(
+    shape: float, inflation: float
+) -> None:
+    """Five looks, two-sided 5 %, power 80 %: Jennison and Turnbull (2000), tables 2.2 and 2.4."""
+    design = wang_tsiatis((0.2, 0.4, 0.6, 0.8, 1.0), alpha=0.025, shape=shape)
+    assert price_of_looks(design, power=0.8) ** 2 == pytest.approx(inflation, abs=0.001)
+
+
+def test_the_predictive_chance_of_a_mean_is_certain_at_the_end_and_bounded_before() -> None:
+    rng = np.random.default_rng(3)
+    values, documents = rng.normal(0.02, 0.01, 16), np.arange(16)
+    limits = {"limit": 0.03, "harm_from": 0.03}
+    assert chance_to_decide_mean(values, documents, **limits, share=1.0, final_alpha=0.05) == 1.0
+    assert 0.9 < chance_to_decide_mean(values, documents, **limits, share=0.5, final_alpha=0.05) <= 1.0
+    near = {"limit": 0.0201, "harm_from": 0.5}
+    assert chance_to_decide_mean(values, documents, **near, share=0.9, final_alpha=0.05) < 0.2
+    with pytest.raises(ValueError, match="share"):
+        chance_to_decide_mean(values, documents, **limits, share=0.0, final_alpha=0.05)
