@@ -5,6 +5,7 @@ These are planning figures. They assume that the true rates equal the present es
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,19 @@ def mcnemar_power(*, n: int, drop: float, flip_rate: float, alpha: float) -> flo
     if flips <= 0:
         return 0.0
     discordant = np.arange(n + 1)
-    critical = binom.isf(alpha, discordant, 0.5) + 1
+    critical = _critical_losses(n, alpha)
     reject = binom.sf(critical - 1, discordant, (1 + drop / flips) / 2)
     return float(binom.pmf(discordant, n, flips) @ reject)
 
 
+@lru_cache(maxsize=64)
+def _critical_losses(n: int, alpha: float) -> npt.NDArray[np.float64]:
+    """For 0..n discordant pairs, the fewest lost ones that show harm; shape (n + 1,)."""
+    critical: npt.NDArray[np.float64] = binom.isf(alpha, np.arange(n + 1), 0.5) + 1
+    return critical
+
+
+@lru_cache(maxsize=1024)
 def smallest_detectable_drop(*, n: int, flip_rate: float, alpha: float, power: float = 0.8) -> float | None:
     """The smallest true drop in accuracy (0..1) that the exact McNemar test detects with probability `power`.
 
