@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Protocol
 
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
-from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes
+from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes, measured_modes
 from gatekeeper.domain.run import ArmFailure
+from gatekeeper.domain.suite import Probe, SaturatedProbe
 from gatekeeper.domain.verdict import EngineInfo
 from workers.engines import choose
 from workers.engines.base import Server, launch
-from workers.engines.errors import EngineFailure, ProbeFailed
+from workers.engines.errors import EngineFailure, EngineRefused, ProbeFailed
 from workers.engines.process import read_log
 from workers.suites import code_files, data_files, run_probe
 from workers.suites.base import Bench, Sink
@@ -67,6 +68,10 @@ class Recorder(Protocol):
 
     def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
         """Why the rest of a probe is not needed in one mode after its first `batches` batches, or None while it is."""
+        ...
+
+    def references(self, mode: Mode) -> Mapping[str, Sequence[int]]:
+        """By item, the tokens that the run's baseline scored in a mode."""
         ...
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
@@ -132,51 +137,122 @@ def worker_fingerprint(model_source: str, tasks_dir: Path | None) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """One arm under way: where its results go, and what its engines and probes share."""
+
+    job: Job
+    role: Role
+    plan: ArmPlan
+    sink: ArmRecorder
+    recorder: Recorder
+    bounds: Bounds
+    workdir: Path
+
+    @property
+    def stops_early(self) -> bool:
+        """Baseline and control are measured to their end: other candidates will be held against them."""
+        return self.job.plan.suite.stop_early and self.role == "candidate"
+
+    def engine(self, plan: ArmPlan, log: str) -> AbstractContextManager[Server]:
+        """Launch an engine with a log of its own."""
+        return launch(
+            choose(plan), plan, run_id=self.job.run_id, log=self.workdir / f"{log}.log", gpu=self.bounds.gpu,
+            start_seconds=self.bounds.start_seconds, stall_seconds=self.bounds.stall_seconds,
+            check=self.bounds.check,
+        )  # fmt: skip
+
+    def bench(self, server: Server, probe: Probe) -> Bench:
+        """What a probe works with."""
+        is_baseline = self.role == "baseline"
+        return Bench(
+            server=server, sink=self.sink, run_id=self.job.run_id, workdir=self.workdir,
+            concurrency=self.job.plan.concurrency, modes=self._modes(server), tasks_dir=self.bounds.tasks_dir,
+            advance=partial(self.recorder.progress, probe.probe, self.role),
+            settled=self.recorder.settled if self.stops_early else _never_settled,
+            references=_none if is_baseline else self.recorder.references,
+        )  # fmt: skip
+
+    def _modes(self, server: Server) -> tuple[Mode, ...]:
+        """A baseline is measured in every mode of the suite, since other candidates will be held against it."""
+        suite, config = self.job.plan.suite, server.plan.config
+        if self.role == "candidate":
+            return measured_modes(suite, config, server.effective)
+        return (*cache_modes(config, server.effective), *suite.modes)
+
+
 def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, fingerprint: str | None) -> bool:
     """Launch one arm and run its suite; say whether it got to the end."""
     plan = job.plan.candidate if role == "candidate" else job.plan.baseline
     engine = choose(plan)
-    arm = recorder.open_arm(role, plan, engine.argv(plan, port=0), fingerprint)
+    sink = recorder.open_arm(role, plan, engine.argv(plan, port=0), fingerprint)
     recorder.progress("launch", role, 0, 1)
-    with _workdir(arm) as workdir:
+    with _workdir(sink) as workdir:
+        arm = _Arm(
+            job=job, role=role, plan=plan, sink=sink, recorder=recorder, bounds=bounds, workdir=workdir
+        )
         try:
-            with launch(
-                engine, plan, run_id=job.run_id, log=workdir / "engine.log", gpu=bounds.gpu,
-                start_seconds=bounds.start_seconds, stall_seconds=bounds.stall_seconds, check=bounds.check,
-            ) as server:  # fmt: skip
-                arm.started(engine.info(plan, gpu=bounds.gpu), server.effective)
+            with arm.engine(plan, "engine") as server:
+                sink.started(engine.info(plan, gpu=bounds.gpu), server.effective)
                 applied = not mismatches(compare(plan, server.effective))
-                if applied:
-                    _run_suite(job, role, server, arm, recorder, bounds, workdir)
+                certain = _run_probes(arm, server) if applied else None
+            if applied:
+                _run_saturated(arm, server.effective, certain)
         except (EngineFailure, ProbeFailed) as error:
-            arm.finished(complete=False, failure=_failure(error, role, job.dead_roles))
+            sink.finished(complete=False, failure=_failure(error, role, job.dead_roles))
             return False
-    arm.finished(complete=applied, failure=None)
+    sink.finished(complete=applied, failure=None)
     return applied
 
 
-def _run_suite(
-    job: Job, role: Role, server: Server, arm: ArmRecorder, recorder: Recorder, bounds: Bounds, workdir: Path
-) -> None:
-    suite, certain = job.plan.suite, None
-    stops_early = suite.stop_early and role == "candidate"
-    for probe in suite.probes:
-        if certain is not None:
-            arm.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+def _run_probes(arm: _Arm, server: Server) -> str | None:
+    """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
+    certain = None
+    for probe in arm.job.plan.suite.probes:
+        if isinstance(probe, SaturatedProbe):
             continue
-        bench = Bench(
-            server=server, sink=arm, run_id=job.run_id, workdir=workdir, concurrency=job.plan.concurrency,
-            modes=cache_modes(server.plan.config, server.effective), tasks_dir=bounds.tasks_dir,
-            advance=partial(recorder.progress, probe.probe, role),
-            settled=recorder.settled if stops_early else _never_settled,
-        )  # fmt: skip
-        run_probe(probe, bench)
-        if stops_early:
-            certain = recorder.certain_failure()
+        if certain is not None:
+            arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+            continue
+        run_probe(probe, arm.bench(server, probe))
+        if arm.stops_early:
+            certain = arm.recorder.certain_failure()
+    return certain
 
 
-def _never_settled(suite: str, mode: Mode, batches: int) -> None:
-    """Baseline and control are measured to their end: other candidates will be held against them."""
+def _run_saturated(arm: _Arm, effective: EffectiveConfig, certain: str | None) -> None:
+    """Run what needs an engine with a small pool. One that will not start so leaves the rest of the arm standing."""
+    for probe in arm.job.plan.suite.probes:
+        if not isinstance(probe, SaturatedProbe):
+            continue
+        if certain is not None:
+            arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+        elif effective.block_size is None:
+            arm.sink.skipped(probe.probe, "the engine does not say how large its cache blocks are")
+        else:
+            _run_in_small_pool(arm, probe, arm.plan.saturated_by(probe, block_size=effective.block_size))
+
+
+def _run_in_small_pool(arm: _Arm, probe: SaturatedProbe, plan: ArmPlan) -> None:
+    arm.recorder.progress("launch", arm.role, 0, 1)
+    try:
+        with arm.engine(plan, "engine-saturated") as server:
+            unlike = mismatches(compare(plan, server.effective))
+            if unlike:
+                arm.sink.skipped(probe.probe, unlike[0].sentence)
+            else:
+                run_probe(probe, arm.bench(server, probe))
+    except EngineRefused as error:
+        arm.sink.skipped(probe.probe, f"the engine refused the small pool: {error.detail}")
+
+
+def _never_settled(_suite: str, _mode: Mode, _batches: int) -> None:
+    """Every probe runs to its end."""
+
+
+def _none(_mode: Mode) -> Mapping[str, Sequence[int]]:
+    """The baseline follows nobody."""
+    return {}
 
 
 def _failure(error: EngineFailure | ProbeFailed, role: Role, dead_roles: frozenset[Role]) -> ArmFailure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -139,6 +139,10 @@ class StoredRun:
     def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
         """Why the rest of a probe is not needed in one mode after its first `batches` batches, or None while it is."""
         return interim.settled(self.sessions, self.claim.run_id, suite=suite, mode=mode, batches=batches)
+
+    def references(self, mode: Mode) -> Mapping[str, Sequence[int]]:
+        """By item, the tokens that the run's baseline scored in a mode."""
+        return interim.references(self.sessions, self.claim.run_id, mode=mode)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         """Say how far the run is, at most once a second within a stage."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
-from gatekeeper.domain.plan import ArmPlan, cache_modes
+from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
 
@@ -28,11 +28,6 @@ class ArmRecord:
     """Probes that ended before their last batch, because more would decide nothing."""
     failure: ArmFailure | None = None
     complete: bool = False
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The cache states in which this arm had to be measured."""
-        return cache_modes(self.plan.config, self.effective)
 
     def stop_of(self, suite: str, mode: Mode) -> Stop | None:
         """How a probe was ended early in this mode, or None."""

@@ -28,11 +28,16 @@ class TracesDiffer(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenDeltas:
-    """Per scored token of one item, shape (tokens,): KL in nats, NLL change in nats, top-1 agreement as 0 or 1."""
+    """Per scored token of one item, shape (tokens,): KL in nats, NLL change in nats, top-1 agreement as 0 or 1.
+
+    `rank_shift`: how many tokens the candidate puts before the baseline's most probable one; k if that is not among its
+    k most probable ones.
+    """
 
     kl: FloatArray
     nll: FloatArray
     agreement: FloatArray
+    rank_shift: FloatArray
 
 
 def compare_traces(baseline: TokenTrace, candidate: TokenTrace) -> TokenDeltas:
@@ -49,7 +54,19 @@ def compare_traces(baseline: TokenTrace, candidate: TokenTrace) -> TokenDeltas:
     ]
     nll = _numbers(baseline.token_logprobs) - _numbers(candidate.token_logprobs)
     agreement = [float(baseline.top_ids[i][0] == candidate.top_ids[i][0]) for i in places]
-    return TokenDeltas(kl=np.array(kl), nll=nll, agreement=np.where(np.isnan(kl), np.nan, agreement))
+    shifts = [float(_place(candidate.top_ids[i], baseline.top_ids[i][0])) for i in places]
+    broken = np.isnan(kl)
+    return TokenDeltas(
+        kl=np.array(kl),
+        nll=nll,
+        agreement=np.where(broken, np.nan, agreement),
+        rank_shift=np.where(broken, np.nan, shifts),
+    )
+
+
+def _place(ids: Sequence[int], token: int) -> int:
+    """Where a token stands, from 0; the length if it is not there."""
+    return list(ids).index(token) if token in ids else len(ids)
 
 
 def token_kl(baseline: Mapping[int, float | None], candidate: Mapping[int, float | None]) -> float:

@@ -11,6 +11,7 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Rule
 from gatekeeper.domain.scope import Application
 from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force
+from gatekeeper.domain.suite import PROBED_MODES
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 
 SUITE_OF_KIND: Final = {
@@ -115,8 +116,8 @@ def _not_exercised(
     for arm in (baseline, candidate):
         for exercise in arm.exercises:
             if (exercise.suite, exercise.mode) == (suite, mode) and not exercise.happened:
-                wanted = "did not move" if exercise.expected == "moved" else f"moved by {exercise.moved:g}"
-                return Outcome.NOT_EXERCISED, f"{arm.role}: {exercise.counter} {wanted} in {mode} mode"
+                objection = f"{exercise.counter} {exercise.objection} in {mode} mode"
+                return Outcome.NOT_EXERCISED, f"{arm.role}: {objection}"
     return None
 
 
@@ -124,8 +125,9 @@ def _not_measured(
     suite: str, mode: Mode, delta: Delta | None, candidate: ArmRecord
 ) -> tuple[Outcome, str] | None:
     if delta is None:
-        stop = candidate.stop_of(suite, mode)
-        reason = dict(candidate.skipped).get(suite) or (stop and stop.reason)
+        stop, skipped = candidate.stop_of(suite, mode), dict(candidate.skipped)
+        probes = (suite, mode, "modes" if mode in PROBED_MODES else suite)
+        reason = next((skipped[probe] for probe in probes if probe in skipped), stop and stop.reason)
         return (
             (Outcome.NOT_EXERCISED, f"{suite} did not run: {reason}")
             if reason

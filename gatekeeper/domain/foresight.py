@@ -8,7 +8,7 @@ one, and else the planning values below. docs/decision.md says where they come f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeVar, assert_never
 
 from scipy.stats import norm, t
@@ -16,13 +16,20 @@ from scipy.stats import norm, t
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.findings import FEWEST_TO_PASS
 from gatekeeper.domain.item_order import batch_ends
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
 from gatekeeper.domain.scope import expected_modes, noise_bound
 from gatekeeper.domain.sentence import amount, points
-from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
+from gatekeeper.domain.suite import (
+    AccuracyProbe,
+    FidelityProbe,
+    ModesProbe,
+    PerformanceProbe,
+    SaturatedProbe,
+)
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import smallest_detectable_drop
 from gatekeeper.stats.ratio import launch_noise_factor
@@ -44,7 +51,7 @@ SCORE_SPREAD: Final = 0.05
 DOCUMENT_SPREAD: Final[Mapping[str, float]] = {"decode_nll": 0.03, "top1_agreement": 0.025}
 """Standard deviation of a document's mean, in the metric's unit."""
 KL_SPREAD: Final = 0.5
-"""Of a document's KL, as a share of the limit: KL varies with its size."""
+"""Of a document's KL, as a share of the limit: KL varies with its size. Other token metrics are taken to do so too."""
 LAUNCH_NOISE: Final = math.log(1.12)
 """Absolute log ratio of the same figure of two launches."""
 ROUND_SPREAD: Final = 0.06
@@ -75,7 +82,7 @@ def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
 
 
 def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
-    if not expected_modes(rule, plan.candidate.modes):
+    if not expected_modes(rule, plan.modes):
         return _say(rule, "idle", f"this change asks for no {rule.mode} mode, so the rule does not apply")
     match METRICS[rule.metric].kind:
         case "token":
@@ -116,11 +123,12 @@ def _compared(rule: Rule, *, margin: float, detectable: float, shown: str, remed
 
 def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     metric = METRICS[rule.metric]
-    probe = _probe(plan, FidelityProbe)
-    if probe is None:
+    probes = _scoring(plan, expected_modes(rule, plan.modes))
+    if not probes:
         return _not_measured(rule, "fidelity")
-    if rule.decode_position and rule.decode_position[1] > probe.decode_tokens:
-        return _say(rule, "undecidable", f"the suite decodes {probe.decode_tokens} tokens only")
+    decoded, probe = min(probe.decode_tokens for probe in probes), min(probes, key=lambda p: p.documents)
+    if rule.decode_position and rule.decode_position[1] > decoded:
+        return _say(rule, "undecidable", f"the suite decodes {decoded} tokens only")
     if probe.documents < FEWEST_TO_PASS:
         return _say(
             rule, "undecidable", f"{probe.documents} documents pass nothing, {FEWEST_TO_PASS} are needed"
@@ -133,8 +141,9 @@ def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
         )
     still = 1.0 if metric.higher_is_better else 0.0
     margin, moved = abs(bound - still), abs((still if floor is None else floor) - still)
-    spread = KL_SPREAD * margin if metric.name == "decode_kl" else DOCUMENT_SPREAD[metric.name]
-    price = _price_of_looks(plan, probe.documents, probe.batches, FEWEST_DOCUMENTS, SHAPE_FOR_MEANS)
+    spread = DOCUMENT_SPREAD.get(metric.name, KL_SPREAD * margin)
+    batches = probe.batches if isinstance(probe, FidelityProbe) else 1
+    price = _price_of_looks(plan, probe.documents, batches, FEWEST_DOCUMENTS, SHAPE_FOR_MEANS)
     reach = price * _reach(plan, probe.documents - 1) * spread / math.sqrt(probe.documents)
     harm = bound - reach if metric.higher_is_better else bound + reach
     shown = f"over {probe.documents} documents, harm shows reliably from {amount(metric, harm)}"
@@ -144,6 +153,22 @@ def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
         rule, margin=margin, detectable=moved + reach, shown=shown,
         remedy=f"with the limit {amount(metric, bound)} an unchanged setup may not pass",
     )  # fmt: skip
+
+
+def _scoring(plan: Plan, modes: Sequence[Mode]) -> list[FidelityProbe | ModesProbe | SaturatedProbe]:
+    """The probes that score tokens in these modes."""
+    found: list[FidelityProbe | ModesProbe | SaturatedProbe] = []
+    for probe in plan.suite.probes:
+        match probe:
+            case FidelityProbe() if {"cold", "warm"} & set(modes):
+                found.append(probe)
+            case ModesProbe() if set(probe.modes) & set(modes):
+                found.append(probe)
+            case SaturatedProbe() if "saturated" in modes:
+                found.append(probe)
+            case _:
+                pass
+    return found
 
 
 # --- items -----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,14 @@ from typing import Literal
 Role = Literal["baseline", "control", "candidate"]
 """`control` is a second, independent launch of the baseline: it measures the noise of this setup."""
 
-Mode = Literal["cold", "warm"]
-"""The state of the cache that an item met: nothing reusable in it, or the item's prefix already there."""
+Mode = Literal["cold", "warm", "first_batch", "boundary", "chunked", "greedy", "prefill", "saturated"]
+"""The state in which the engine met an item. Each is proven by an engine counter, see `Exercise`.
+
+`cold`: nothing reusable in the cache. `warm`: the item's prefix already there. `first_batch`: the first requests after
+the start. `boundary`: prompts one token short of whole cache blocks, whole, and one over. `chunked`: the prompt in
+three or more pieces. `greedy`: along the baseline's own greedy continuation instead of a given text. `prefill`: the
+same tokens scored as a part of the prompt. `saturated`: a pool so small that requests are preempted.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,19 +76,29 @@ class TokenTrace:
 class Exercise:
     """Whether a mode that a probe claims really happened: an engine counter and how far it moved.
 
-    `expected` "any": the counter is only shown.
+    `moved` None: the engine does not have the counter, or its counters stood still while it worked. `expected` "any":
+    the counter is only shown.
     """
 
     suite: str
     mode: Mode
     counter: str
-    moved: float
+    moved: float | None
     expected: Literal["moved", "still", "any"]
 
     @property
     def happened(self) -> bool:
         """True if the counter did what the mode says."""
-        return self.expected == "any" or (self.moved > 0) == (self.expected == "moved")
+        if self.expected == "any":
+            return True
+        return self.moved is not None and (self.moved > 0) == (self.expected == "moved")
+
+    @property
+    def objection(self) -> str:
+        """What speaks against the mode, as a phrase; for one that did not happen."""
+        if self.moved is None:
+            return "is not counted by the engine"
+        return "did not move" if self.expected == "moved" else f"moved by {self.moved:g}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

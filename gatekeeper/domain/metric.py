@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from gatekeeper.domain.measurement import Mode
 
 LimitForm = Literal["max_drop", "at_least_of_baseline", "at_most", "at_most_noise_multiple", "at_least"]
 Kind = Literal["token", "binary", "score", "speed", "capacity"]
@@ -20,6 +22,8 @@ class Metric:
     unit: str
     title: str
     also: tuple[LimitForm, ...] = ()
+    against: Literal["baseline", "cold"] = "baseline"
+    """For tokens: what the candidate's mode is held against, the baseline's, or the candidate's own cold cache."""
     source: str = ""
     """For items and speed: the measured figure that is compared."""
 
@@ -37,6 +41,12 @@ class Metric:
     def has_tasks(self) -> bool:
         """True where the items belong to tasks, so that a rule can speak of one."""
         return self.kind in ("binary", "score")
+
+    def modes_of(self, measured: Sequence[Mode]) -> tuple[Mode, ...]:
+        """Of the states in which an arm is measured, those in which this metric has to be known."""
+        if self.against == "cold":
+            return tuple(mode for mode in measured if mode == "warm")
+        return tuple(measured) if self.has_modes else ("cold",)
 
     @property
     def has_modes(self) -> bool:
@@ -62,6 +72,12 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric(
             name="decode_nll", kind="token", form="at_most", unit="nats/token", title="decode NLL change",
             also=("at_most_noise_multiple",),
+        ),
+        Metric(name="kl_drift", kind="token", form="at_most", unit="nats/token", title="KL drift"),
+        Metric(name="rank_shift", kind="token", form="at_most", unit="places", title="rank shift"),
+        Metric(
+            name="consistency_kl", kind="token", form="at_most", unit="nats/token", title="KL to its own cold cache",
+            against="cold",
         ),
         Metric(name="top1_agreement", kind="token", form="at_least", unit="share", title="top-1 agreement"),
         Metric(

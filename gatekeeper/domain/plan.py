@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 
 from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.change import Change, EngineName, Name
@@ -12,7 +13,7 @@ from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.suite import CHUNKS, SaturatedProbe, Suite
 from gatekeeper.domain.vllm_flags import FORBIDDEN_ARGUMENTS, Device, serve_flags, unsupported
 
 
@@ -34,6 +35,8 @@ class ArmPlan(Closed):
     config: KVConfig
     max_model_len: PositiveInt
     max_num_seqs: PositiveInt
+    pool_blocks: PositiveInt | None = None
+    """The size of the KV pool in blocks; None: as large as the engine makes it."""
 
     @property
     def predicted_kv_bytes_per_token(self) -> float | None:
@@ -46,16 +49,28 @@ class ArmPlan(Closed):
         return kv_bytes_per_token(self.model.shape, self.config.quantization)
 
     @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The cache states in which this arm asks to be measured."""
-        return cache_modes(self.config, None)
-
-    @property
     def serve_flags(self) -> tuple[str, ...]:
         """The engine's flags that put this arm into effect."""
         lengths = {"max_model_len": self.max_model_len, "max_num_seqs": self.max_num_seqs}
         scheduling = self.config.scheduling.model_copy(update=lengths)
-        return serve_flags(self.config.model_copy(update={"scheduling": scheduling}), shape=self.model.shape)
+        pool = () if self.pool_blocks is None else ("--num-gpu-blocks-override", str(self.pool_blocks))
+        return (
+            *serve_flags(self.config.model_copy(update={"scheduling": scheduling}), shape=self.model.shape),
+            *pool,
+        )
+
+    def saturated_by(self, probe: SaturatedProbe, *, block_size: int) -> ArmPlan:
+        """The same engine with a pool for `probe.pool_share` of the probe's requests, and for one of them at least."""
+        longest = probe.context_tokens + probe.decode_tokens
+        of_one = math.ceil(longest / block_size) + 1
+        wanted = math.ceil(probe.pool_share * probe.documents * longest / block_size)
+        return self.model_copy(
+            update={
+                "max_model_len": longest,
+                "max_num_seqs": probe.documents,
+                "pool_blocks": max(wanted, of_one),
+            }
+        )
 
     def fingerprint(
         self, *, suite: Suite, concurrency: int, engine_build: str, hardware: str, worker: str
@@ -81,6 +96,14 @@ def cache_modes(config: KVConfig, effective: EffectiveConfig | None) -> tuple[Mo
     return ("cold", "warm") if reused else ("cold",)
 
 
+def measured_modes(suite: Suite, config: KVConfig, effective: EffectiveConfig | None) -> tuple[Mode, ...]:
+    """Every state in which an arm has to be measured: the cache's own, and those that the suite puts it into."""
+    chunk = config.scheduling.max_num_batched_tokens
+    is_chunked = chunk is not None and CHUNKS * chunk <= suite.chunked_context_tokens
+    probed = (mode for mode in suite.modes if mode != "chunked" or is_chunked)
+    return (*cache_modes(config, effective), *probed)
+
+
 class Plan(Closed):
     """An accepted change with everything it referred to, resolved."""
 
@@ -94,6 +117,11 @@ class Plan(Closed):
     def concurrency(self) -> int:
         """Requests in flight, the same in every arm."""
         return self.change.deployment.concurrency
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The states in which the candidate asks to be measured."""
+        return measured_modes(self.suite, self.candidate.config, None)
 
     @property
     def coverage_gaps(self) -> tuple[str, ...]:

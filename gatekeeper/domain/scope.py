@@ -11,7 +11,7 @@ from gatekeeper.domain.item_samples import tasks_of
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
-from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.plan import Plan, measured_modes
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
 from gatekeeper.domain.sample import PairSample, Positions, Sample
 from gatekeeper.domain.verdict import Noise
@@ -32,17 +32,17 @@ class Application:
 
 
 def expected_modes(rule: Rule, modes: Sequence[Mode]) -> tuple[Mode, ...]:
-    """The cache states in which a rule has to be answered, of those in which a candidate is measured."""
-    measured: Sequence[Mode] = modes if METRICS[rule.metric].has_modes else ("cold",)
-    return tuple(mode for mode in measured if rule.mode in (None, mode))
+    """The states in which a rule has to be answered, of those in which a candidate is measured."""
+    return tuple(mode for mode in METRICS[rule.metric].modes_of(modes) if rule.mode in (None, mode))
 
 
 def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple[Application, ...]:
     """Every rule where it has to be answered."""
+    measured = measured_modes(plan.suite, candidate.plan.config, candidate.effective)
     return tuple(
         Application(rule=rule, mode=mode, group=group)
         for rule in plan.policy.rules
-        for mode in expected_modes(rule, candidate.modes)
+        for mode in expected_modes(rule, measured)
         for group in _groups(rule, baseline, candidate)
     )
 

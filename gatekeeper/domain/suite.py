@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.measurement import Mode
+
+ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
+PROBED_MODES: Final = get_args(ProbedMode)
+BLOCK_MULTIPLE: Final = 128
+"""A multiple of every usual size of a cache block, so that one length is a boundary in both arms."""
+CHUNKS: Final = 3
+"""Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
 Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
 
@@ -51,6 +59,38 @@ class FidelityProbe(Closed):
     batches: Batches = 1
 
 
+class ModesProbe(Closed):
+    """Teacher-forced decode as in `fidelity`, in other states of the engine; every one is judged by itself.
+
+    `chunked_context_tokens`: the context in `chunked` mode, which applies to changes whose chunks are so small that it
+    takes three or more.
+    """
+
+    probe: Literal["modes"]
+    modes: Annotated[tuple[ProbedMode, ...], Field(min_length=1)]
+    documents: Annotated[int, Field(ge=2, le=32, strict=True)]
+    context_tokens: Annotated[int, Field(gt=BLOCK_MULTIPLE, le=1_000_000, strict=True)]
+    decode_tokens: PositiveInt
+    chunked_context_tokens: PositiveInt = 1536
+    top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(self.context_tokens, self.chunked_context_tokens if "chunked" in self.modes else 0)
+
+
+class SaturatedProbe(Closed):
+    """Teacher-forced decode by an engine of its own whose pool holds `pool_share` of what its requests need at once."""
+
+    probe: Literal["saturated"]
+    documents: Annotated[int, Field(ge=2, le=32, strict=True)]
+    context_tokens: PositiveInt
+    decode_tokens: PositiveInt
+    pool_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
+
+
 class PerformanceProbe(Closed):
     """vLLM's serving benchmark on random prompts; the first round warms up and is thrown away."""
 
@@ -70,7 +110,8 @@ class CapacityProbe(Closed):
 
 
 Probe = Annotated[
-    AccuracyProbe | FidelityProbe | PerformanceProbe | CapacityProbe, Field(discriminator="probe")
+    AccuracyProbe | FidelityProbe | ModesProbe | SaturatedProbe | PerformanceProbe | CapacityProbe,
+    Field(discriminator="probe"),
 ]
 
 
@@ -91,6 +132,14 @@ class Suite(Closed):
         kinds = [probe.probe for probe in self.probes]
         if len(set(kinds)) < len(kinds):
             raise ValueError(f"a probe is there twice: {', '.join(kinds)}")
+        return self
+
+    @model_validator(mode="after")
+    def _first_comes_first(self) -> Self:
+        asking = [probe for probe in self.probes if not isinstance(probe, CapacityProbe)]
+        late = [p for p in asking[1:] if isinstance(p, ModesProbe) and "first_batch" in p.modes]
+        if late or any(isinstance(p, ModesProbe) and "first_batch" in p.modes[1:] for p in asking[:1]):
+            raise ValueError("first_batch is the first mode of the first probe that sends requests")
         return self
 
     @model_validator(mode="after")
@@ -115,9 +164,31 @@ class Suite(Closed):
         """The longest decoded stretch at which quality is measured, in tokens."""
         return max(decode for _, decode in self._quality_lengths())
 
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The states beside cold and warm that it puts every arm into."""
+        probed = [mode for probe in self.probes if isinstance(probe, ModesProbe) for mode in probe.modes]
+        saturated: list[Mode] = ["saturated" for probe in self.probes if isinstance(probe, SaturatedProbe)]
+        return (*probed, *saturated)
+
+    @property
+    def chunked_context_tokens(self) -> int:
+        """The context in `chunked` mode; 0 without it."""
+        lengths = [
+            p.chunked_context_tokens
+            for p in self.probes
+            if isinstance(p, ModesProbe) and "chunked" in p.modes
+        ]
+        return max(lengths, default=0)
+
     def _quality_lengths(self) -> list[tuple[int, int]]:
-        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
-        return [(0, 0), *((probe.context_tokens, probe.decode_tokens) for probe in fidelity)]
+        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
+        modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
+        return [
+            (0, 0),
+            *((probe.context_tokens, probe.decode_tokens) for probe in fidelity),
+            *((probe.longest_context, probe.decode_tokens) for probe in modes),
+        ]
 
     def _speed_lengths(self) -> list[tuple[int, int]]:
         speed = [probe for probe in self.probes if isinstance(probe, PerformanceProbe)]

@@ -49,6 +49,9 @@ def token_samples(baseline: ArmRecord, candidate: ArmRecord, positions: Position
         if scored.is_enough:
             for name, rows in _by_metric(scored.deltas).items():
                 yield from _of_metric(METRICS[name], rows, scored, positions)
+            yield _drift(scored)
+        if mode != "cold":
+            yield from _consistency(traces, candidate, suite=suite, mode=mode)
 
 
 def _references(baseline: ArmRecord, suite: str, mode: Mode) -> dict[str, TokenTrace]:
@@ -105,6 +108,29 @@ def _of_metric(
             yield _sample(part, [row[start:end] for row in rows], scored)
 
 
+def _drift(scored: _Scored) -> MeanSample:
+    """Whether damage grows while the model decodes: KL of the later half of a document's tokens less the earlier's."""
+    halves = [(kl[: len(kl) // 2], kl[len(kl) // 2 :]) for kl in (deltas.kl for deltas in scored.deltas)]
+    drifts = [[later.mean() - earlier.mean() if len(earlier) else 0.0] for earlier, later in halves]
+    place = Place(metric=METRICS["kl_drift"], suite=scored.suite, mode=scored.mode)
+    return _sample(place, [np.array(drift) for drift in drifts], scored)
+
+
+def _consistency(
+    traces: Sequence[TokenTrace], candidate: ArmRecord, *, suite: str, mode: Mode
+) -> Iterable[MeanSample]:
+    """How far the candidate is from its own cold cache, where it scored the same tokens in both states."""
+    cold = {t.item_id: t for t in candidate.traces if (t.suite, t.mode) == (suite, "cold")}
+    same = [t for t in traces if t.item_id in cold and tuple(cold[t.item_id].token_ids) == tuple(t.token_ids)]
+    both = {trace.item_id: cold[trace.item_id] for trace in same}
+    if not both:
+        return
+    scored = _scored(both, same, candidate, suite=suite, mode=mode)
+    if scored.is_enough:
+        place = Place(metric=METRICS["consistency_kl"], suite=suite, mode=mode)
+        yield _sample(place, [deltas.kl for deltas in scored.deltas], scored)
+
+
 def _sample(
     place: Place, rows: Sequence[FloatArray], scored: _Scored, curve: tuple[CurvePoint, ...] = ()
 ) -> MeanSample:
@@ -132,6 +158,7 @@ def _by_metric(deltas: Sequence[TokenDeltas]) -> dict[str, list[FloatArray]]:
         "decode_kl": [item.kl for item in deltas],
         "decode_nll": [item.nll for item in deltas],
         "top1_agreement": [item.agreement for item in deltas],
+        "rank_shift": [item.rank_shift for item in deltas],
     }
 
 

@@ -9,7 +9,15 @@ from typing import Final, assert_never
 from gatekeeper.domain.foresight import Foresight, Outlook
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
-from gatekeeper.domain.suite import AccuracyProbe, CapacityProbe, FidelityProbe, PerformanceProbe, Probe
+from gatekeeper.domain.suite import (
+    AccuracyProbe,
+    CapacityProbe,
+    FidelityProbe,
+    ModesProbe,
+    PerformanceProbe,
+    Probe,
+    SaturatedProbe,
+)
 from gatekeeper.reporting.figures import limit, of_group
 from gatekeeper.reporting.text import columns, wrapped
 
@@ -65,7 +73,7 @@ def _arms(plan: Plan) -> Iterator[str]:
     yield "Launches (the worker adds address, model type, seed and what measuring needs)"
     yield from _launch("baseline", plan.baseline)
     yield from _launch("candidate", plan.candidate)
-    yield from wrapped(f"cache states measured: {', '.join(plan.candidate.modes)}", indent="  ")
+    yield from wrapped(f"cache states measured: {', '.join(plan.modes)}", indent="  ")
 
 
 def _launch(role: str, arm: ArmPlan) -> Iterator[str]:
@@ -88,6 +96,13 @@ def _probe_phrase(probe: Probe) -> str:
             lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
             scored = probe.documents * probe.decode_tokens
             return f"{probe.documents} documents, {lengths}: {scored:,} tokens scored"
+        case ModesProbe():
+            lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
+            return f"{probe.documents} documents, {lengths}, in each of {', '.join(probe.modes)}"
+        case SaturatedProbe():
+            lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
+            pool = f"a pool for {100 * probe.pool_share:.0f}% of them, by an engine of its own"
+            return f"{probe.documents} documents, {lengths}, in {pool}"
         case AccuracyProbe(items_per_task=None):
             return f"all items of {', '.join(probe.tasks)}"
         case AccuracyProbe():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from gatekeeper.domain import interim
@@ -24,3 +25,11 @@ def settled(sessions: Sessions, run_id: UUID, *, suite: str, mode: Mode, batches
         run = runs.get_run(session, run_id)
         records = arms.load_records(session, run_id, run.attempt)
         return interim.settled(load_plan(run.plan), records, suite, mode, batches)
+
+
+def references(sessions: Sessions, run_id: UUID, *, mode: Mode) -> Mapping[str, Sequence[int]]:
+    """By item, the tokens that the baseline of the present attempt scored in a mode."""
+    with transaction(sessions) as session:
+        run = runs.get_run(session, run_id)
+        baseline = arms.load_records(session, run_id, run.attempt)["baseline"]
+        return {trace.item_id: trace.token_ids for trace in baseline.traces if trace.mode == mode}

@@ -65,7 +65,9 @@ class FakeEngine(Vllm):
         dtype = plan.config.quantization.scheme if quantized else "auto"
         flags = self.candidate_flags if quantized else self.baseline_flags
         command = (sys.executable, "-m", "tests.fakes.engine_server", "--port", str(port), "--dtype", dtype)
-        return (*command, *flags)
+        prefixes = ("--prefix-caching", str(bool(plan.config.reuse.prefix_caching)))
+        sizes = ("--max-model-len", str(plan.max_model_len), "--pool-blocks", str(plan.pool_blocks or 0))
+        return (*command, *prefixes, *sizes, *flags)
 
     def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
         return {}
@@ -148,6 +150,9 @@ class MemoryRun:
 
     def settled(self, suite: str, mode: Mode, batches: int) -> str | None:
         return settled(self.plan, self.records, suite, mode, batches)
+
+    def references(self, mode: Mode) -> dict[str, Sequence[int]]:
+        return {t.item_id: t.token_ids for t in self.arms["baseline"].scored if t.mode == mode}
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         self.stages.append((stage, role, done, total))

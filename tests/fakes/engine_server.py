@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 POOL_BYTES, TOKENS_16_BIT = 1_048_576, 512
 
@@ -25,6 +26,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shift", type=float, default=0.0)
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--prefix-caching", default="False")
+    parser.add_argument("--chunk", type=int, default=10**9)
+    parser.add_argument("--max-model-len", type=int, default=256)
+    parser.add_argument("--frozen-counters", action="store_true")
+    parser.add_argument("--pool-blocks", type=int, default=0)
     return parser.parse_args()
 
 
@@ -32,7 +37,8 @@ class Handler(BaseHTTPRequestHandler):
     """Counts requests over the life of the program."""
 
     options: argparse.Namespace
-    completions = 0
+    completions, generated, steps, hits = 0, 0, 0, 0
+    salts: ClassVar[set[object]] = set()
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
@@ -42,10 +48,17 @@ class Handler(BaseHTTPRequestHandler):
                 f'vllm:cache_config_info{{cache_dtype="{self.options.dtype}",kv_cache_size_tokens="{tokens}",'
                 f'kv_cache_memory_bytes="{POOL_BYTES}",block_size="16",num_gpu_blocks="{tokens // 16}",'
                 f'enable_prefix_caching="{self.options.prefix_caching}",sliding_window="None"}} 1.0\n'
-                "# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total 0.0\n"
+                f"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {Handler.hits}.0\n"
+                "# TYPE vllm:num_preemptions counter\n"
+                f"vllm:num_preemptions_total {Handler.completions * bool(self.options.pool_blocks)}.0\n"
+                "# TYPE vllm:iteration_tokens_total histogram\n"
+                f'vllm:iteration_tokens_total_bucket{{le="+Inf"}} {Handler.steps}.0\n'
+                f"vllm:iteration_tokens_total_count {Handler.steps}.0\nvllm:iteration_tokens_total_sum 0.0\n"
+                f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {Handler.generated}.0\n"
+                f"# TYPE vllm:request_success counter\nvllm:request_success_total {Handler.completions}.0\n"
             )
         elif self.path == "/v1/models":
-            self._answer(json.dumps({"data": [{"id": "m", "max_model_len": 256}]}))
+            self._answer(json.dumps({"data": [{"id": "m", "max_model_len": self.options.max_model_len}]}))
         else:
             self._answer("ok")
 
@@ -55,12 +68,28 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(json.dumps({"tokens": [ord(letter) for letter in body["prompt"]]}))
             return
         Handler.completions += 1
+        Handler.generated += not self.options.frozen_counters
         if Handler.completions > self.options.die_after:
             os._exit(3)
         if Handler.completions > self.options.stall_after:
             time.sleep(600)
-        forced = body.get("vllm_xargs", {}).get("forced_token_ids", [1])
-        self._answer(json.dumps({"choices": [{"text": "x", "logprobs": self._logprobs(forced)}]}))
+        prompt, length = body["prompt"], body.get("max_tokens", 1)
+        Handler.steps += math.ceil(len(prompt) / self.options.chunk) + length - 1
+        if body.get("cache_salt", "") in Handler.salts and self.options.prefix_caching == "True":
+            Handler.hits += len(prompt) // 16 * 16
+        Handler.salts.add(body.get("cache_salt"))
+        choice: dict[str, Any] = {"text": "x"}
+        if body.get("logprobs"):
+            choice["logprobs"] = self._logprobs(
+                body.get("vllm_xargs", {}).get("forced_token_ids", [7] * length)[:length]
+            )
+        if body.get("prompt_logprobs"):
+            rows = self._logprobs(prompt)["top_logprobs"]
+            choice["prompt_logprobs"] = [
+                {token.removeprefix("token_id:"): {"logprob": value} for token, value in row.items()}
+                for row in rows
+            ]
+        self._answer(json.dumps({"choices": [choice]}))
 
     def _logprobs(self, tokens: list[int]) -> dict[str, Any]:
         shift = self.options.shift

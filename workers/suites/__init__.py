@@ -8,8 +8,16 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import assert_never
 
-from gatekeeper.domain.suite import AccuracyProbe, CapacityProbe, FidelityProbe, PerformanceProbe, Probe
-from workers.suites import accuracy, fidelity, performance
+from gatekeeper.domain.suite import (
+    AccuracyProbe,
+    CapacityProbe,
+    FidelityProbe,
+    ModesProbe,
+    PerformanceProbe,
+    Probe,
+    SaturatedProbe,
+)
+from workers.suites import accuracy, fidelity, modes, performance, saturated
 from workers.suites.base import Bench
 
 
@@ -20,8 +28,12 @@ def run_probe(probe: Probe, bench: Bench) -> None:
             accuracy.run(probe, bench)
         case FidelityProbe():
             fidelity.run(probe, bench)
+        case ModesProbe():
+            modes.run(probe, bench)
         case PerformanceProbe():
             performance.run(probe, bench)
+        case SaturatedProbe():
+            saturated.run(probe, bench)
         case CapacityProbe():
             bench.advance(
                 1, 1

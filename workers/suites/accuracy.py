@@ -15,7 +15,7 @@ from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.suite import AccuracyProbe
 from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
-from workers.suites.base import Bench, exercised
+from workers.suites.base import ANSWERS, Bench, exercised
 from workers.suites.items import BUNDLED_TASKS, Batch, all_bundled, batches, workload
 from workers.suites.tool import run_tool
 
@@ -80,7 +80,7 @@ class Follower:
 
     def _answered(self) -> float:
         """Requests that the engine has answered since this began."""
-        now = self.bench.server.metrics().get("vllm:request_success_total", 0.0)
+        now = self.bench.server.metrics().get(ANSWERS, 0.0)
         if self._answered_before is None:
             self._answered_before = now
         return now - self._answered_before

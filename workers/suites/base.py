@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,8 @@ from workers.engines.base import Server
 
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
+ANSWERS = "vllm:request_success_total"
+GENERATED = "vllm:generation_tokens_total"
 
 
 class Sink(Protocol):
@@ -39,7 +41,9 @@ class Sink(Protocol):
 class Bench:
     """What a probe works with. `advance(done, total)` reports items; `workdir` is private to the arm.
 
-    `settled(suite, mode, batches)`: why the rest of a probe is not needed after that many batches, or None.
+    `modes`: the states in which this arm is to be measured. `settled(suite, mode, batches)`: why the rest of a probe is
+    not needed after that many batches, or None. `references(mode)`: by item, the tokens that the baseline scored in a
+    mode; nothing where this arm is the baseline.
     """
 
     server: Server
@@ -51,6 +55,7 @@ class Bench:
     tasks_dir: Path | None
     advance: Callable[[int, int], None]
     settled: Callable[[str, Mode, int], str | None]
+    references: Callable[[Mode], Mapping[str, Sequence[int]]]
 
     def is_enough(self, suite: str, mode: Mode, batches: int) -> bool:
         """Look after a batch that is not the last; if the rest is not needed, store that the probe ended here."""
@@ -69,9 +74,14 @@ def exercised(
     expected: Literal["moved", "still", "any"],
     counter: str = PREFIX_HITS,
 ) -> Iterator[None]:
-    """Watch an engine counter around a block and store whether it did what the mode says."""
-    before = bench.server.metrics().get(counter, 0.0)
+    """Watch an engine counter around a block of requests and store whether it did what the mode says.
+
+    Every request generates a token, so if that counter stands still, the others say nothing either.
+    """
+    before = bench.server.metrics()
     yield
-    moved = bench.server.metrics().get(counter, 0.0) - before
+    after = bench.server.metrics()
+    is_counting = after.get(GENERATED, 0.0) > before.get(GENERATED, 0.0)
+    moved = after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
     exercise = Exercise(suite=suite, mode=mode, counter=counter, moved=moved, expected=expected)
     bench.sink.exercises([exercise])

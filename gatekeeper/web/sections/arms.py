@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from gatekeeper.domain.measurement import Exercise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.services.views import ArmView, ArtifactView, RunDetail
 from gatekeeper.web import figures, links
@@ -160,17 +161,16 @@ def _marked(argv: Sequence[str], known: Mapping[str, Sequence[str]], role: str) 
 
 
 def _exercise(role: str, document: Mapping[str, Any]) -> ExerciseLine:
-    expected, moved = document["expected"], float(document["moved"])
-    happened = expected == "any" or (moved > 0) == (expected == "moved")
+    exercise = Exercise(**document)
     return ExerciseLine(
         arm=role,
-        suite=document["suite"],
-        mode=document["mode"],
-        counter=document["counter"],
-        moved=figures.plain(moved),
-        expected={"moved": "must move", "still": "must not move"}.get(expected, "may move"),
+        suite=exercise.suite,
+        mode=exercise.mode,
+        counter=exercise.counter,
+        moved="not counted" if exercise.moved is None else figures.plain(exercise.moved),
+        expected={"moved": "must move", "still": "must not move"}.get(exercise.expected, "may move"),
         badge=Badge(word="as claimed", symbol="check", tone="pass")
-        if happened
+        if exercise.happened
         else Badge(word="not exercised", symbol="barred", tone="invalid"),
     )
 

@@ -66,7 +66,11 @@ def measured_section(run: RunDetail) -> MeasuredSection | None:
         lines=tuple(
             _line(delta, run.noise, [badge for of, badge in found if of == delta]) for delta in ordered
         ),
-        lacking=tuple(figures.title(metric) for metric in METRICS if metric not in present),
+        lacking=tuple(
+            figures.title(name)
+            for name, metric in METRICS.items()
+            if name not in present and metric.modes_of([delta.mode for delta in run.deltas])
+        ),
         noise=noise_figures(run.noise),
         is_noise_measured=bool(run.noise.deltas),
     )

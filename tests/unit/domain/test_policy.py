@@ -47,7 +47,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metric": "accuracy", "max_drop": 0.1, "mode": "warm"}, "measured cold only"),
     ({"metric": "accuracy", "max_drop": 0.1, "decode_position": [0, 64]}, "of a token metric"),
     ({"metric": "decode_kl", "at_most": 0.1, "decode_position": [64, 64]}, "start < end"),
-    ({"metric": "decode_kl", "at_most": 0.1, "mode": "hot"}, "'cold' or 'warm'"),
+    ({"metric": "decode_kl", "at_most": 0.1, "mode": "hot"}, "'cold', 'warm', 'first_batch'"),
 ]
 REFUSED_BY_SCHEMA = [
     bad for bad, words in BAD if not any(known in words for known in ("possible limit", "start < end"))

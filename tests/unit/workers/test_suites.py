@@ -14,9 +14,9 @@ from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformancePro
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
-from workers.suites import accuracy, fidelity, items, performance
+from workers.suites import accuracy, items, performance, scoring
 from workers.suites.base import Bench
-from workers.suites.fidelity import Document
+from workers.suites.documents import Document
 from workers.suites.lm_eval_program import write_samples
 
 SAMPLE = {
@@ -106,7 +106,7 @@ def follower(
     server = cast("Server", SimpleNamespace(metrics=dict))
     bench = Bench(
         server=server, sink=arm, run_id="r", workdir=tmp_path, concurrency=1, modes=("cold",), tasks_dir=None,
-        advance=lambda _done, _total: None, settled=settled,
+        advance=lambda _done, _total: None, settled=settled, references=lambda _mode: {},
     )  # fmt: skip
     batches: list[items.Batch] = [{"gk_facts": [0]}, {"gk_facts": [1]}, {"gk_facts": [2]}]
     return accuracy.Follower(bench=bench, output=tmp_path, batches=batches), arm
@@ -177,14 +177,14 @@ def logprobs(tokens: list[str]) -> dict[str, object]:
 
 
 def test_a_trace_keeps_the_best_tokens_and_drops_the_forced_one_where_it_is_not_among_them() -> None:
-    trace = fidelity.trace_of(logprobs(["token_id:7", "token_id:8"]), DOCUMENT, mode="cold", top_k=2)
+    trace = scoring.trace_of(logprobs(["token_id:7", "token_id:8"]), DOCUMENT, mode="cold", top_k=2)
     assert trace.top_ids == [[3, 4], [8]]
     assert trace.token_logprobs == [-5.0, -0.1]
 
 
 def test_other_tokens_than_the_forced_ones_are_no_measurement() -> None:
     with pytest.raises(ProbeFailed, match="did not force"):
-        fidelity.trace_of(logprobs(["token_id:7", "token_id:9"]), DOCUMENT, mode="cold", top_k=2)
+        scoring.trace_of(logprobs(["token_id:7", "token_id:9"]), DOCUMENT, mode="cold", top_k=2)
 
 
 class NanServer:
@@ -209,11 +209,11 @@ FIDELITY = FidelityProbe(probe="fidelity", documents=2, context_tokens=2, decode
 
 
 def test_an_engine_that_cannot_write_its_logprobs_down_gives_a_trace_without_numbers() -> None:
-    trace = fidelity.score(FIDELITY, NanServer(completes=True), DOCUMENT, "cold")  # type: ignore[arg-type]
+    trace = scoring.score_forced(NanServer(completes=True), DOCUMENT, mode="cold", top_k=2)  # type: ignore[arg-type]
     assert trace.token_logprobs == [None, None]
     assert trace.token_ids == DOCUMENT.reference
 
 
 def test_an_engine_that_answers_nothing_at_all_is_no_measurement() -> None:
     with pytest.raises(ProbeFailed, match="Out of range"):
-        fidelity.score(FIDELITY, NanServer(completes=False), DOCUMENT, "cold")  # type: ignore[arg-type]
+        scoring.score_forced(NanServer(completes=False), DOCUMENT, mode="cold", top_k=2)  # type: ignore[arg-type]

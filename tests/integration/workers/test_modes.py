@@ -1,0 +1,128 @@
+"""Every state of the engine that a suite can ask for, over real subprocesses and HTTP, with a fake engine behind."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.verdict import Finding, Outcome, Report, Verdict
+from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
+from workers import engines
+from workers.execute import Bounds, Job, execute
+
+MODES = {
+    "probe": "modes", "modes": ["first_batch", "boundary", "greedy", "prefill"], "documents": 9,
+    "context_tokens": 130, "decode_tokens": 8, "top_k": 2,
+}  # fmt: skip
+CHUNKED = MODES | {"modes": ["chunked"], "chunked_context_tokens": 192}
+COLD = {"probe": "fidelity", "documents": 8, "context_tokens": 64, "decode_tokens": 8, "top_k": 2}
+SATURATED = {"probe": "saturated", "documents": 8, "context_tokens": 64, "decode_tokens": 8, "top_k": 2}
+FP8: dict[str, Any] = {"quantization": {"scheme": "fp8_e4m3"}}
+KL = {"metric": "decode_kl", "at_most": 0.05, "reason": "r"}
+
+
+def plan_of(
+    *probes: Mapping[str, Any], candidate: Mapping[str, Any] = FP8, rules: Sequence[Mapping[str, Any]] = (KL,)
+) -> Plan:
+    suite = Suite.model_validate({"name": "s", "description": "", "probes": list(probes)})
+    policy = Policy.model_validate({"name": "p", "rules": list(rules)})
+    return fake_plan(candidate).model_copy(update={"suite": suite, "policy": policy})
+
+
+def run(monkeypatch: pytest.MonkeyPatch, plan: Plan, *candidate_flags: str) -> tuple[MemoryRun, Report]:
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=candidate_flags)})
+    recorder = MemoryRun(plan=plan)
+    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
+    return recorder, judge(plan, recorder.records)
+
+
+def by_mode(report: Report, metric: str = "decode_kl") -> dict[str, Finding]:
+    return {finding.mode: finding for finding in report.findings if finding.metric == metric}
+
+
+def test_every_mode_is_measured_in_both_arms_proven_and_judged_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder, report = run(monkeypatch, plan_of(MODES, COLD))
+    assert report.verdict is Verdict.PASS, report.sentence
+    assert set(by_mode(report)) == {"cold", "first_batch", "boundary", "greedy", "prefill"}
+    for role in ("baseline", "control", "candidate"):
+        proofs = recorder.arms[role].proofs
+        assert {proof.mode for proof in proofs} == set(by_mode(report))
+        assert all(proof.happened for proof in proofs)
+
+
+def test_boundary_prompts_end_before_at_and_after_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, _ = run(monkeypatch, plan_of(MODES, COLD))
+    traces = [trace for trace in recorder.arms["candidate"].scored if trace.mode == "boundary"]
+    assert len(traces) == 9
+    (proof,) = [p for p in recorder.arms["candidate"].proofs if "k-1, k and k+1" in p.counter]
+    assert proof.moved == 1
+
+
+def test_the_greedy_continuation_is_the_baselines_own_in_every_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, _ = run(monkeypatch, plan_of(MODES, COLD))
+    scored = {
+        role: {t.item_id: tuple(t.token_ids) for t in arm.scored if t.mode == "greedy"}
+        for role, arm in recorder.arms.items()
+    }
+    assert scored["baseline"] == scored["control"] == scored["candidate"]
+    assert set(scored["baseline"].values()) == {(7,) * 8}  # what the fake engine says of itself
+
+
+def test_damage_shows_in_the_mode_in_which_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, report = run(monkeypatch, plan_of(MODES, COLD), "--shift", "1.0")
+    assert report.verdict is Verdict.FAIL
+    assert {finding.outcome for finding in by_mode(report).values()} == {Outcome.REGRESSED}
+
+
+def test_a_first_batch_after_others_is_refused_in_the_suite() -> None:
+    with pytest.raises(ValueError, match="first_batch is the first mode of the first probe"):
+        plan_of(COLD, MODES)
+
+
+def test_a_prompt_in_three_pieces_is_chunked_and_in_two_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = FP8 | {"scheduling": {"max_num_batched_tokens": 64}}
+    plan = plan_of(CHUNKED, COLD, candidate=small)
+    _, report = run(monkeypatch, plan, "--chunk", "64")
+    assert by_mode(report)["chunked"].outcome is Outcome.PASSED
+    _, unchunked = run(monkeypatch, plan, "--chunk", "96")
+    assert unchunked.verdict is Verdict.INVALID
+    assert "pieces per prompt beyond 2 did not move in chunked mode" in unchunked.sentence
+
+
+def test_a_change_without_small_pieces_has_no_chunked_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, report = run(monkeypatch, plan_of(CHUNKED, COLD))
+    assert set(by_mode(report)) == {"cold"}
+    assert {trace.mode for trace in recorder.arms["baseline"].scored} == {"cold", "chunked"}
+
+
+def test_a_saturated_pool_has_an_engine_of_its_own_and_must_preempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, report = run(monkeypatch, plan_of(COLD, SATURATED))
+    assert by_mode(report)["saturated"].outcome is Outcome.PASSED
+    (proof,) = [p for p in recorder.arms["candidate"].proofs if p.mode == "saturated"]
+    assert proof.moved
+    assert "engine-saturated.log" in recorder.arms["candidate"].artifacts
+    _, idle = run(monkeypatch, plan_of(COLD, SATURATED), "--pool-blocks", "0")
+    assert idle.verdict is Verdict.INVALID
+    assert "vllm:num_preemptions_total did not move in saturated mode" in idle.sentence
+
+
+def test_a_warm_cache_is_held_against_the_candidates_own_cold_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    consistency = {"metric": "consistency_kl", "at_most": 0.01, "reason": "r"}
+    plan = plan_of(COLD, candidate=FP8 | {"reuse": {"prefix_caching": True}}, rules=(KL, consistency))
+    _, report = run(monkeypatch, plan)
+    assert report.verdict is Verdict.PASS, report.sentence
+    assert set(by_mode(report, "consistency_kl")) == {"warm"}
+
+
+def test_an_engine_whose_counters_stand_still_has_exercised_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, report = run(monkeypatch, plan_of(COLD), "--frozen-counters")
+    assert report.verdict is Verdict.INVALID
+    assert "vllm:prefix_cache_hits_total is not counted by the engine in cold mode" in report.sentence
