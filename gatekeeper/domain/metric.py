@@ -81,6 +81,14 @@ METRICS: Final[Mapping[str, Metric]] = {
         ),
         Metric(name="top1_agreement", kind="token", form="at_least", unit="share", title="top-1 agreement"),
         Metric(
+            name="sound_text", kind="binary", form="max_drop", unit="share", title="sound free text",
+            also=("at_least_of_baseline",), source="sound",
+        ),
+        Metric(
+            name="distinct_text", kind="score", form="max_drop", unit="share", title="distinct 4-grams",
+            source="distinct_share",
+        ),
+        Metric(
             name="throughput_ratio", kind="speed", form="at_least", unit="x", title="throughput",
             source="output_throughput_tok_s",
         ),

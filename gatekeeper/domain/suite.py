@@ -15,6 +15,8 @@ ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
 PROBED_MODES: Final = get_args(ProbedMode)
 BLOCK_MULTIPLE: Final = 128
 """A multiple of every usual size of a cache block, so that one length is a boundary in both arms."""
+FREE_PROMPT_TOKENS: Final = 384
+"""No prompt of the free decoding is longer."""
 CHUNKS: Final = 3
 """Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
@@ -91,6 +93,15 @@ class SaturatedProbe(Closed):
     top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
 
 
+class FreeDecodeProbe(Closed):
+    """Long free decoding of `prompts` texts and as many lists of JSON records, sampled with a seed per item."""
+
+    probe: Literal["free_decode"]
+    prompts: Annotated[int, Field(ge=2, le=32, strict=True)]
+    decode_tokens: Annotated[int, Field(ge=256, strict=True)]
+    seed: NonNegativeInt = 0
+
+
 class PerformanceProbe(Closed):
     """vLLM's serving benchmark on random prompts; the first round warms up and is thrown away."""
 
@@ -110,7 +121,13 @@ class CapacityProbe(Closed):
 
 
 Probe = Annotated[
-    AccuracyProbe | FidelityProbe | ModesProbe | SaturatedProbe | PerformanceProbe | CapacityProbe,
+    AccuracyProbe
+    | FidelityProbe
+    | ModesProbe
+    | SaturatedProbe
+    | FreeDecodeProbe
+    | PerformanceProbe
+    | CapacityProbe,
     Field(discriminator="probe"),
 ]
 
@@ -184,8 +201,10 @@ class Suite(Closed):
     def _quality_lengths(self) -> list[tuple[int, int]]:
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
         modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
+        free = [probe for probe in self.probes if isinstance(probe, FreeDecodeProbe)]
         return [
             (0, 0),
+            *((FREE_PROMPT_TOKENS, probe.decode_tokens) for probe in free),
             *((probe.context_tokens, probe.decode_tokens) for probe in fidelity),
             *((probe.longest_context, probe.decode_tokens) for probe in modes),
         ]

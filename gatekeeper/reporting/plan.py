@@ -13,6 +13,7 @@ from gatekeeper.domain.suite import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
+    FreeDecodeProbe,
     ModesProbe,
     PerformanceProbe,
     Probe,
@@ -108,6 +109,9 @@ def _probe_phrase(probe: Probe) -> str:
         case AccuracyProbe():
             count = (probe.items_per_task or 0) * len(probe.tasks)
             return f"{count} items: {probe.items_per_task} each of {', '.join(probe.tasks)}"
+        case FreeDecodeProbe():
+            kinds = f"{probe.prompts} texts and {probe.prompts} lists of records"
+            return f"{kinds} freely continued by {probe.decode_tokens} tokens"
         case PerformanceProbe():
             lengths = f"{probe.input_tokens} tokens in, {probe.output_tokens} out"
             return f"{probe.prompts} prompts, {lengths}, {probe.rounds} rounds, the first thrown away"

@@ -12,12 +12,13 @@ from gatekeeper.domain.suite import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
+    FreeDecodeProbe,
     ModesProbe,
     PerformanceProbe,
     Probe,
     SaturatedProbe,
 )
-from workers.suites import accuracy, fidelity, modes, performance, saturated
+from workers.suites import accuracy, fidelity, free_decode, modes, performance, saturated
 from workers.suites.base import Bench
 
 
@@ -30,6 +31,8 @@ def run_probe(probe: Probe, bench: Bench) -> None:
             fidelity.run(probe, bench)
         case ModesProbe():
             modes.run(probe, bench)
+        case FreeDecodeProbe():
+            free_decode.run(probe, bench)
         case PerformanceProbe():
             performance.run(probe, bench)
         case SaturatedProbe():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Server
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+POLL_SECONDS = 0.5
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
 ANSWERS = "vllm:request_success_total"
@@ -85,3 +89,18 @@ def exercised(
     moved = after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
     exercise = Exercise(suite=suite, mode=mode, counter=counter, moved=moved, expected=expected)
     bench.sink.exercises([exercise])
+
+
+def in_parallel(
+    bench: Bench, items: Iterable[Item], work: Callable[[Item], Result], *, concurrency: int
+) -> Iterator[Result]:
+    """Work on items, `concurrency` at a time; results come as they are finished. Raises what `work` raises."""
+    pool = ThreadPoolExecutor(concurrency)
+    pending = {pool.submit(work, item) for item in items}
+    try:
+        while pending:
+            bench.server.check()
+            done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            yield from (task.result() for task in done)
+    finally:  # without waiting: requests under way end with the engine, which is stopped next
+        pool.shutdown(wait=False, cancel_futures=True)

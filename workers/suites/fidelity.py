@@ -16,9 +16,9 @@ from itertools import count, pairwise
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.suite import FidelityProbe
-from workers.suites.base import Bench, exercised
+from workers.suites.base import Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents
-from workers.suites.scoring import SUITE, score_all, score_forced, score_primed
+from workers.suites.scoring import SUITE, score_forced, score_primed
 
 
 def run(probe: FidelityProbe, bench: Bench) -> None:
@@ -50,4 +50,4 @@ def _scored(
 ) -> Iterator[TokenTrace]:
     by_mode = score_primed if mode == "warm" else score_forced
     score = partial(by_mode, bench.server, mode=mode, top_k=probe.top_k)
-    return score_all(bench, documents, score, concurrency=bench.concurrency)
+    return in_parallel(bench, documents, score, concurrency=bench.concurrency)

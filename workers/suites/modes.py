@@ -10,12 +10,11 @@ from typing import Final, Literal, assert_never
 
 from gatekeeper.domain.measurement import Exercise, Mode
 from gatekeeper.domain.suite import BLOCK_MULTIPLE, CHUNKS, ModesProbe, ProbedMode
-from workers.suites.base import ANSWERS, PREFIX_HITS, Bench, exercised
+from workers.suites.base import ANSWERS, PREFIX_HITS, Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents
 from workers.suites.scoring import (
     SUITE,
     Score,
-    score_all,
     score_as_prompt,
     score_forced,
     score_free,
@@ -36,7 +35,7 @@ def run(probe: ModesProbe, bench: Bench) -> None:
         documents, score = _documents(probe, bench, mode), _score(probe, bench, mode)
         concurrency = 1 if mode == "chunked" else bench.concurrency
         with _proof(bench, mode, documents):
-            for trace in score_all(bench, documents, score, concurrency=concurrency):
+            for trace in in_parallel(bench, documents, score, concurrency=concurrency):
                 bench.sink.traces([trace])
                 done += 1
                 bench.advance(done, total)

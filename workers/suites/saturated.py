@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from gatekeeper.domain.suite import SaturatedProbe
-from workers.suites.base import PREEMPTIONS, Bench, exercised
+from workers.suites.base import PREEMPTIONS, Bench, exercised, in_parallel
 from workers.suites.documents import load_documents
-from workers.suites.scoring import SUITE, score_all, score_forced
+from workers.suites.scoring import SUITE, score_forced
 
 
 def run(probe: SaturatedProbe, bench: Bench) -> None:
@@ -19,6 +19,8 @@ def run(probe: SaturatedProbe, bench: Bench) -> None:
     bench.advance(0, len(documents))
     score = partial(score_forced, bench.server, mode="saturated", top_k=probe.top_k)
     with exercised(bench, suite=SUITE, mode="saturated", expected="moved", counter=PREEMPTIONS):
-        for done, trace in enumerate(score_all(bench, documents, score, concurrency=len(documents)), start=1):
+        for done, trace in enumerate(
+            in_parallel(bench, documents, score, concurrency=len(documents)), start=1
+        ):
             bench.sink.traces([trace])
             bench.advance(done, len(documents))

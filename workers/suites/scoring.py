@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -13,29 +12,12 @@ import httpx
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
-from workers.suites.base import Bench
 from workers.suites.documents import Document
 
 SUITE = "fidelity"
-POLL_SECONDS = 0.5
 TOKEN_PREFIX = "token_id:"  # noqa: S105 - vLLM's spelling of a token given by its id
 
 Score = Callable[[Document], TokenTrace]
-
-
-def score_all(
-    bench: Bench, documents: Sequence[Document], score: Score, *, concurrency: int
-) -> Iterator[TokenTrace]:
-    """Score documents, `concurrency` at a time; traces come as they are finished."""
-    pool = ThreadPoolExecutor(concurrency)
-    pending = {pool.submit(score, document) for document in documents}
-    try:
-        while pending:
-            bench.server.check()
-            done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-            yield from (task.result() for task in done)
-    finally:  # without waiting: requests under way end with the engine, which is stopped next
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def score_forced(server: Server, document: Document, *, mode: Mode, top_k: int) -> TokenTrace:

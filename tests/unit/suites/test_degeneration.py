@@ -1,0 +1,70 @@
+"""When a freely generated text is unsound."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.domain.suite import FreeDecodeProbe
+from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
+from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
+
+VARIED = Random(1).sample(range(50_000), 400)
+GOOD = '{"id": 7, "item": "lamp", "colour": "red", "price": 5, "stock": 1}'
+
+
+def test_varied_text_has_no_loop_and_all_its_pieces_are_distinct() -> None:
+    assert loop_tokens(VARIED) == 0
+    assert distinct_share(VARIED) == 1.0
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 40, 64])
+def test_a_piece_repeated_in_a_row_is_a_loop_wherever_it_stands(period: int) -> None:
+    repeats = max(4, 60 // period + 1)
+    looped = VARIED[:50] + VARIED[100 : 100 + period] * repeats + VARIED[300:350]
+    assert loop_tokens(looped) == period * repeats
+    assert distinct_share(looped) < 1.0
+
+
+def test_a_refrain_and_a_short_stammer_are_no_loops() -> None:
+    assert loop_tokens(VARIED[:30] + VARIED[60:70] * 3 + VARIED[200:250]) == 0
+    assert loop_tokens(VARIED[:30] + [5] * 20 + VARIED[200:250]) == 0
+
+
+@given(st.lists(st.integers(0, 3), max_size=120))
+def test_a_loop_is_never_longer_than_the_text(tokens: list[int]) -> None:
+    assert 0 <= loop_tokens(tokens) <= len(tokens)
+
+
+def test_records_are_counted_up_to_the_first_that_is_none() -> None:
+    assert valid_records(f"{GOOD}\n{GOOD}\n", KEYS, count=5) == 2
+    assert valid_records(f"{GOOD}\nnot json\n{GOOD}", KEYS, count=5) == 1
+    assert valid_records('{"id": 7}\n', KEYS, count=5) == 0
+    assert valid_records("[1, 2]", KEYS, count=5) == 0
+    assert valid_records("\n".join([GOOD] * 9), KEYS, count=5) == 5
+
+
+def test_every_second_token_doubled_breaks_records_and_one_token_over_and_over_breaks_prose() -> None:
+    json_prompt = Prompt(item_id="json/00", task="json", text="", seed=0)
+    prose_prompt = Prompt(item_id="prose/a", task="prose", text="", seed=0)
+
+    def sound(prompt: Prompt, text: str, tokens: list[int]) -> float | None:
+        return measurements_of(prompt, text, tokens)[0].value
+
+    assert sound(json_prompt, "\n".join([GOOD] * 6), VARIED) == 1.0
+    assert sound(json_prompt, "\n".join([GOOD.replace('"', '""')] * 6), VARIED) == 0.0
+    assert sound(prose_prompt, "word " * 300, [17] * 300) == 0.0
+    assert sound(prose_prompt, "", []) == 0.0
+    assert sound(prose_prompt, "a text", VARIED) == 1.0
+
+
+def test_the_same_probe_has_the_same_prompts_and_another_seed_has_others() -> None:
+    def texts(seed: int) -> list[str]:
+        return [
+            p.text
+            for p in prompts_of(FreeDecodeProbe(probe="free_decode", prompts=3, decode_tokens=512, seed=seed))
+        ]
+
+    assert texts(1) == texts(1) != texts(2)
+    assert len(texts(1)) == 6
