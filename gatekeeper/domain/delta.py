@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import numpy as np
 
 from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.sample import (
     ExactSample,
@@ -19,6 +20,7 @@ from gatekeeper.domain.sample import (
     Positions,
     RoundSample,
     Sample,
+    TurnsSample,
 )
 from gatekeeper.domain.sampling import samples_between
 from gatekeeper.domain.verdict import CurvePoint, Delta
@@ -32,11 +34,13 @@ from gatekeeper.stats.power import (
     smallest_detectable_mean,
 )
 from gatekeeper.stats.ratio import (
+    TurnsEstimate,
     launch_noise_factor,
     launch_noise_p,
     log_ratio_greater_p,
     log_ratio_interval,
     log_ratio_less_p,
+    turns_estimate,
 )
 from gatekeeper.stats.relative import ratio_lower_bound
 from gatekeeper.stats.sequential import (
@@ -46,21 +50,23 @@ from gatekeeper.stats.sequential import (
     chance_to_decide_mean,
     harm_p,
     p_over_looks,
+    wang_tsiatis,
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
-    """How to estimate: the one-sided `confidence` of every bound, and the noise of speed.
+    """How to estimate: the one-sided `confidence` of every bound, and what the bounds of speed need besides.
 
     Where a sample has several looks, it is the confidence of all of them together.
 
-    `speed_noise`: by metric, the absolute log ratio that two launches of the same baseline showed; a speed metric that
-    is not in it has unknown noise, and so no bounds.
+    `speed_noise`: by metric, mode and group, the log ratio that each pair of launches of the same baseline showed; one
+    launch of an arm whose noise is unknown has no bounds. `launches`: how many pairs of launches the suite allows.
     """
 
     confidence: float
-    speed_noise: Mapping[str, float] = field(default_factory=dict)
+    speed_noise: Mapping[tuple[str, Mode, str], tuple[float, ...]] = field(default_factory=dict)
+    launches: int = 1
 
     @property
     def alpha(self) -> float:
@@ -85,6 +91,8 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
             return _pair_delta(sample, basis, bound)
         case RoundSample():
             return _speed_delta(sample, basis, bound)
+        case TurnsSample():
+            return _turns_delta(sample, basis, bound)
         case ExactSample():
             return _exact_delta(sample, basis)
         case _:
@@ -225,18 +233,18 @@ def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delt
     """
     before, after, metric = sample.before, sample.after, sample.place.metric
     interval = log_ratio_interval(before, after, confidence=basis.confidence)
-    noise, harm_p, factor = basis.speed_noise.get(metric.name), None, math.inf
-    if noise is not None:
+    noise, harm_p, factor = basis.speed_noise.get(sample.place.key), None, math.inf
+    if noise:
         factor = launch_noise_factor(noise, confidence=basis.confidence)
-    if noise is not None and bound is not None:
+    if noise and bound is not None:
         test, sign = (log_ratio_less_p, 1) if metric.higher_is_better else (log_ratio_greater_p, -1)
         harm = sign * math.log(bound / interval.estimate)
         harm_p = max(test(before, after, threshold=bound), launch_noise_p(harm, noise=noise))
-    return _delta(
+    delta = _delta(
         sample.place,
         Interval(
             estimate=interval.estimate,
-            lower=interval.lower / factor if noise is not None else -math.inf,
+            lower=interval.lower / factor if noise else -math.inf,
             upper=interval.upper * factor,
             confidence=interval.confidence,
         ),
@@ -244,6 +252,39 @@ def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delt
         baseline=float(np.mean(before)), candidate=float(np.mean(after)),
         method="Welch t on log rounds of one launch per arm, widened by the noise between two launches",
     )  # fmt: skip
+    return delta.model_copy(update={"launches": (math.log(interval.estimate),)})
+
+
+def _turns_delta(sample: TurnsSample, basis: Basis, bound: float | None) -> Delta:
+    """The ratio of an arm and its companion over pairs of launches, read at the level of the last pair's look."""
+    logs = {
+        launch: [math.log(after / before) for before, after in pairs]
+        for launch, pairs in sample.pairs.items()
+    }
+    noise, metric = basis.speed_noise.get(sample.place.key, ()), sample.place.metric
+    fractions = tuple(launch / basis.launches for launch in range(1, basis.launches + 1))
+    looks, last = wang_tsiatis(fractions, alpha=basis.alpha), min(max(logs), basis.launches)
+    estimate = turns_estimate(list(logs.values()), unchanged=noise)
+    interval = estimate.interval(confidence=1 - looks.nominal_alphas[last - 1])
+    harm = None
+    if bound is not None:
+        earlier = [[logs[launch] for launch in logs if launch <= look] for look in range(1, last)]
+        until = [turns_estimate(pairs, unchanged=noise) if pairs else None for pairs in earlier]
+        harm = p_over_looks([_harm(one, metric, bound) for one in (*until, estimate)], looks)
+    figures = np.array([pair for pairs in sample.pairs.values() for pair in pairs])
+    delta = _delta(
+        sample.place, replace(interval, confidence=basis.confidence), n=len(figures), clusters=len(logs), harm_p=harm,
+        baseline=float(figures[:, 0].mean()), candidate=float(figures[:, 1].mean()),
+        method="t on log ratios of pairs of launches that took turns, pooled with pairs of equal launches",
+    )  # fmt: skip
+    return delta.model_copy(update={"launches": tuple(float(np.mean(pair)) for pair in logs.values())})
+
+
+def _harm(estimate: TurnsEstimate | None, metric: Metric, bound: float) -> float:
+    if estimate is None:
+        return 1.0
+    test = estimate.less_p if metric.higher_is_better else estimate.greater_p
+    return test(threshold=bound)
 
 
 def _exact_delta(sample: ExactSample, basis: Basis) -> Delta:
