@@ -18,7 +18,7 @@ Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Slo(Closed):
-    """What a request must meet to count as good: time to the first token, mean time per further token, and to the end."""
+    """What a request must meet to count as good: time to the first token, mean per further token, and to the end."""
 
     ttft_ms: Milliseconds | None = None
     tpot_ms: Milliseconds | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
@@ -23,6 +23,7 @@ from gatekeeper.domain.sample import (
     TurnsSample,
 )
 from gatekeeper.domain.sampling import samples_between
+from gatekeeper.domain.speed_estimate import ALONE, IN_TURNS, Question, alone, in_turns
 from gatekeeper.domain.verdict import CurvePoint, Delta
 from gatekeeper.stats.binary import mcnemar_exact, paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
@@ -33,15 +34,6 @@ from gatekeeper.stats.power import (
     smallest_detectable_drop,
     smallest_detectable_mean,
 )
-from gatekeeper.stats.ratio import (
-    TurnsEstimate,
-    launch_noise_factor,
-    launch_noise_p,
-    log_ratio_greater_p,
-    log_ratio_interval,
-    log_ratio_less_p,
-    turns_estimate,
-)
 from gatekeeper.stats.relative import ratio_lower_bound
 from gatekeeper.stats.sequential import (
     DEFAULT_SHAPE,
@@ -50,7 +42,6 @@ from gatekeeper.stats.sequential import (
     chance_to_decide_mean,
     harm_p,
     p_over_looks,
-    wang_tsiatis,
 )
 
 
@@ -89,10 +80,8 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
             return _mean_delta(sample, basis, bound)
         case PairSample():
             return _pair_delta(sample, basis, bound)
-        case RoundSample():
+        case RoundSample() | TurnsSample():
             return _speed_delta(sample, basis, bound)
-        case TurnsSample():
-            return _turns_delta(sample, basis, bound)
         case ExactSample():
             return _exact_delta(sample, basis)
         case _:
@@ -225,66 +214,25 @@ def _kept(sample: PairSample, confidence: float) -> dict[str, float]:
     return {"kept": sample.candidate / sample.baseline, "kept_lower": lower}
 
 
-def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delta:
-    """The ratio of the arms' rounds, its interval widened by the noise between launches.
-
-    Rounds within one launch do not see what differs between launches (memory placement, page cache, clock), so their
-    interval alone is too narrow. The control launch shows that effect once: `launch_noise_factor`.
-    """
-    before, after, metric = sample.before, sample.after, sample.place.metric
-    interval = log_ratio_interval(before, after, confidence=basis.confidence)
-    noise, harm_p, factor = basis.speed_noise.get(sample.place.key), None, math.inf
-    if noise:
-        factor = launch_noise_factor(noise, confidence=basis.confidence)
-    if noise and bound is not None:
-        test, sign = (log_ratio_less_p, 1) if metric.higher_is_better else (log_ratio_greater_p, -1)
-        harm = sign * math.log(bound / interval.estimate)
-        harm_p = max(test(before, after, threshold=bound), launch_noise_p(harm, noise=noise))
-    delta = _delta(
-        sample.place,
-        Interval(
-            estimate=interval.estimate,
-            lower=interval.lower / factor if noise else -math.inf,
-            upper=interval.upper * factor,
-            confidence=interval.confidence,
-        ),
-        n=len(after), clusters=1, harm_p=harm_p, confidence=basis.confidence,
-        baseline=float(np.mean(before)), candidate=float(np.mean(after)),
-        method="Welch t on log rounds of one launch per arm, widened by the noise between two launches",
+def _speed_delta(sample: RoundSample | TurnsSample, basis: Basis, bound: float | None) -> Delta:
+    """The ratio of two arms' rounds: of one launch each, or of pairs of launches that took turns."""
+    question = Question(
+        confidence=basis.confidence, noise=basis.speed_noise.get(sample.place.key, ()), bound=bound,
+        higher_is_better=sample.place.metric.higher_is_better,
     )  # fmt: skip
-    return delta.model_copy(update={"launches": (math.log(interval.estimate),)})
-
-
-def _turns_delta(sample: TurnsSample, basis: Basis, bound: float | None) -> Delta:
-    """The ratio of an arm and its companion over pairs of launches, read at the level of the last pair's look."""
-    logs = {
-        launch: [math.log(after / before) for before, after in pairs]
-        for launch, pairs in sample.pairs.items()
-    }
-    noise, metric = basis.speed_noise.get(sample.place.key, ()), sample.place.metric
-    fractions = tuple(launch / basis.launches for launch in range(1, basis.launches + 1))
-    looks, last = wang_tsiatis(fractions, alpha=basis.alpha), min(max(logs), basis.launches)
-    estimate = turns_estimate(list(logs.values()), unchanged=noise)
-    interval = estimate.interval(confidence=1 - looks.nominal_alphas[last - 1])
-    harm = None
-    if bound is not None:
-        earlier = [[logs[launch] for launch in logs if launch <= look] for look in range(1, last)]
-        until = [turns_estimate(pairs, unchanged=noise) if pairs else None for pairs in earlier]
-        harm = p_over_looks([_harm(one, metric, bound) for one in (*until, estimate)], looks)
-    figures = np.array([pair for pairs in sample.pairs.values() for pair in pairs])
+    if isinstance(sample, TurnsSample):
+        rounds = [pair for pairs in sample.pairs.values() for pair in pairs]
+        estimate, method = in_turns(sample.pairs, question, planned=basis.launches), IN_TURNS
+        before, after = zip(*rounds, strict=True)
+    else:
+        before, after = sample.before, sample.after
+        estimate, method = alone(before, after, question), ALONE
     delta = _delta(
-        sample.place, replace(interval, confidence=basis.confidence), n=len(figures), clusters=len(logs), harm_p=harm,
-        baseline=float(figures[:, 0].mean()), candidate=float(figures[:, 1].mean()),
-        method="t on log ratios of pairs of launches that took turns, pooled with pairs of equal launches",
+        sample.place, estimate.interval, n=len(after), clusters=len(estimate.launches), harm_p=estimate.harm_p,
+        baseline=float(np.mean(before)), candidate=float(np.mean(after)), method=method,
+        confidence=basis.confidence,
     )  # fmt: skip
-    return delta.model_copy(update={"launches": tuple(float(np.mean(pair)) for pair in logs.values())})
-
-
-def _harm(estimate: TurnsEstimate | None, metric: Metric, bound: float) -> float:
-    if estimate is None:
-        return 1.0
-    test = estimate.less_p if metric.higher_is_better else estimate.greater_p
-    return test(threshold=bound)
+    return delta.model_copy(update={"launches": estimate.launches})
 
 
 def _exact_delta(sample: ExactSample, basis: Basis) -> Delta:

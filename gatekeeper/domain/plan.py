@@ -77,7 +77,8 @@ class ArmPlan(Closed):
     ) -> str:
         """Identify a reusable baseline: equal fingerprints mean the same arm measured the same way on the same items.
 
-        Of the deployment, the load counts. `worker` identifies what lives with the worker: the model's files, texts and tasks, and the measuring code.
+        Of the deployment, the load counts. `worker` identifies what lives with the worker: the model's files, texts and
+        tasks, and the measuring code.
         """
         identity = {
             "arm": self.model_dump(mode="json"),

@@ -235,6 +235,10 @@ class Suite(Closed):
         """The probe that measures speed, if there is one."""
         return next((probe for probe in self.probes if isinstance(probe, PerformanceProbe)), None)
 
+    def is_in_turns(self, probe: Probe) -> bool:
+        """True for the probe whose engines take turns, in launches of their own."""
+        return isinstance(probe, PerformanceProbe) and probe.turns is not None
+
     @property
     def launches(self) -> int:
         """The most pairs of launches that take turns."""

@@ -101,15 +101,15 @@ def launch_noise_factor(noise: Sequence[float], *, confidence: float) -> float:
     `noise`: log ratios that pairs of launches of one configuration showed, each an independent draw with mean 0. With
     launch effects normal of one variance, the log ratio of candidate and baseline errs as these do, so its quotient by
     their root mean square is about Student's t with as many degrees of freedom (Student 1908). A baseline launch that
-    is shared with the one pair makes 4.4 % of a nominal 5 %. Few launches say little, and the factor is honest about it.
+    is shared with the one pair makes 4.4 % of a nominal 5 %. Few launches say little; the factor is honest about it.
     """
     check_confidence(confidence)
-    return math.exp(min(_root_mean_square(noise) * float(t.ppf(confidence, len(noise))), _FAR))
+    return math.exp(min(root_mean_square(noise) * float(t.ppf(confidence, len(noise))), _FAR))
 
 
 def launch_noise_p(log_harm: float, *, noise: Sequence[float]) -> float:
     """One-sided p-value of a log ratio that lies `log_harm` beyond its bound, by the noise between launches alone."""
-    spread = _root_mean_square(noise)
+    spread = root_mean_square(noise)
     if spread == 0:
         return 0.0 if log_harm > 0 else 1.0
     return float(t.sf(log_harm / spread, len(noise)))
@@ -156,10 +156,10 @@ def turns_estimate(pairs: Sequence[Sequence[float]], *, unchanged: Sequence[floa
     had the baseline's configuration; their true mean is 0, so each gives a whole degree of freedom.
 
     The mean log ratio m_i of a pair is normal with variance tau^2 + sigma^2 / rounds, tau of the launches and sigma of
-    the rounds, for changed and unchanged pairs alike. So the mean of the m_i has the pooled variance
-    (sum (m_i - mean)^2 + sum u_j^2) / (pairs - 1 + unchanged), and the quotient is Student's t with that many degrees of
-    freedom (Student 1908): exact for equal numbers of rounds. With few launches this variance can turn out too small by
-    chance; the rounds within pairs, which have many degrees of freedom, then set the width.
+    the rounds, for changed and unchanged pairs alike. So the m_i have the pooled variance
+    (sum (m_i - mean)^2 + sum u_j^2) / (pairs - 1 + unchanged), and the quotient is Student's t with that many degrees
+    of freedom (Student 1908): exact for equal numbers of rounds. With few launches this variance can turn out too small
+    by chance; the rounds within pairs, which have many degrees of freedom, then set the width.
     Raises ValueError without a pair, on a pair without rounds, and on values that are not finite.
     """
     logs = [np.asarray(pair, dtype=np.float64) for pair in pairs]
@@ -188,7 +188,8 @@ def turns_estimate(pairs: Sequence[Sequence[float]], *, unchanged: Sequence[floa
     )
 
 
-def _root_mean_square(noise: Sequence[float]) -> float:
+def root_mean_square(noise: Sequence[float]) -> float:
+    """The standard deviation of log ratios whose true mean is 0. Raises ValueError without any."""
     if not noise:
         raise ValueError("needs a log ratio of two launches of one configuration")
     return math.sqrt(sum(value**2 for value in noise) / len(noise))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Server
 
@@ -50,12 +51,17 @@ class Bench:
     sink: Sink
     run_id: str
     workdir: Path
-    concurrency: int
+    deployment: Deployment
     modes: tuple[Mode, ...]
     tasks_dir: Path | None
     advance: Callable[[int, int], None]
     settled: Callable[[str, Mode, int], str | None]
     references: Callable[[Mode], Mapping[str, Sequence[int]]]
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight, the same in every arm."""
+        return self.deployment.concurrency
 
     def is_enough(self, suite: str, mode: Mode, batches: int) -> bool:
         """Look after a batch that is not the last; if the rest is not needed, store that the probe ended here."""
