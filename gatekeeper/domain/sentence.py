@@ -122,7 +122,7 @@ def summary(
         _figure(delta)
         for name in ("kv_capacity_ratio", "throughput_ratio")
         for delta in deltas
-        if delta.metric == name
+        if (delta.metric, delta.group) == (name, ALL)
     ]
     tail = f" {', '.join(gains)}." if gains else ""
     return f"{verdict}: {'; '.join([*first, *rest])}.{tail}"

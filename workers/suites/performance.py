@@ -150,7 +150,7 @@ def take(
 
 def failed_requests(result: Mapping[str, Any], probe: PerformanceProbe) -> int:
     """Requests that did not come back with all their tokens: they end by length alone, so fewer are a loss."""
-    whole = sum(length >= probe.output_tokens for length in result["output_lens"])
+    whole = sum(1 for length in result["output_lens"] if length >= probe.output_tokens)
     return probe.prompts - whole
 
 

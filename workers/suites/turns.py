@@ -81,9 +81,9 @@ def take_turns(probe: PerformanceProbe, turns: Turns, table: Table) -> None:
 
     Raises ProbeFailed if the companion fails: that is no fault of the arm. The arm's own failures are raised as such.
     """
-    players: dict[Side, Player] = {
-        side: Player(suite=suite, reuses="warm" in table.plans[side].modes)
-        for side, suite in (("arm", SUITE), ("companion", COMPANION))
+    players = {
+        side: Player(suite=SUITE if side == "arm" else COMPANION, reuses="warm" in plan.modes)
+        for side, plan in table.plans.items()
     }
     arguments = common_arguments(probe, table.deployment, table.plans["companion"])
     with load_generator(
