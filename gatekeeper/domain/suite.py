@@ -231,6 +231,7 @@ class Suite(Closed):
         ]
         return max(lengths, default=0)
 
+    @property
     def speed(self) -> PerformanceProbe | None:
         """The probe that measures speed, if there is one."""
         return next((probe for probe in self.probes if isinstance(probe, PerformanceProbe)), None)

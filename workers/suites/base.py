@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
-from workers.engines.base import Server
+from workers.engines.base import Metrics, Server
 
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
@@ -71,6 +71,15 @@ class Bench:
         return reason is not None
 
 
+def counted_between(before: Metrics, after: Metrics, counter: str) -> float | None:
+    """How far a counter moved over a block of requests; None where the engine does not count.
+
+    Every request generates a token, so if that counter stands still, the others say nothing either.
+    """
+    is_counting = after.get(GENERATED, 0.0) > before.get(GENERATED, 0.0)
+    return after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
+
+
 @contextmanager
 def exercised(
     bench: Bench,
@@ -80,14 +89,9 @@ def exercised(
     expected: Literal["moved", "still", "any"],
     counter: str = PREFIX_HITS,
 ) -> Iterator[None]:
-    """Watch an engine counter around a block of requests and store whether it did what the mode says.
-
-    Every request generates a token, so if that counter stands still, the others say nothing either.
-    """
+    """Watch an engine counter around a block of requests and store whether it did what the mode says."""
     before = bench.server.metrics()
     yield
-    after = bench.server.metrics()
-    is_counting = after.get(GENERATED, 0.0) > before.get(GENERATED, 0.0)
-    moved = after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
+    moved = counted_between(before, bench.server.metrics(), counter)
     exercise = Exercise(suite=suite, mode=mode, counter=counter, moved=moved, expected=expected)
     bench.sink.exercises([exercise])

@@ -6,7 +6,7 @@ a benchmark that meets its own prompts in the cache looks faster than it is. A r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
@@ -17,7 +17,7 @@ from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.speed import COMPANION, FAILED, SUITE, Round
 from gatekeeper.domain.suite import Load, PerformanceProbe
 from workers.engines.base import Metrics, Server
-from workers.suites.base import PREEMPTIONS, PREFIX_HITS, Bench
+from workers.suites.base import PREEMPTIONS, PREFIX_HITS, Bench, counted_between
 from workers.suites.load_generator import LoadGenerator, load_generator
 
 POOL_USAGE: Final = "vllm:kv_cache_usage_perc"
@@ -39,14 +39,15 @@ SEEDS_PER_LAUNCH: Final = 1000
 class Taken:
     """One load of one round of one engine. `failed`: requests that did not come back whole.
 
-    `hits` and `preemptions`: how far the engine's counters moved; `pool_usage`: the fullest that the pool was seen.
+    `hits` and `preemptions`: how far the engine's counters moved, None if it does not count; `pool_usage`: the fullest
+    that the pool was seen.
     """
 
     which: Round
     load: Load
     failed: int
-    hits: float
-    preemptions: float
+    hits: float | None
+    preemptions: float | None
     pool_usage: float
     figures: Mapping[str, float]
 
@@ -65,15 +66,15 @@ class Player:
 
     def counts(self, taken: Taken) -> bool:
         """True if a round's figures speak of the configuration."""
-        return not taken.failed and (taken.hits > 0) == (self.expected_hits(taken.load) == "moved")
+        if taken.failed or taken.hits is None:
+            return False
+        return (taken.hits > 0) == (self.expected_hits(taken.load) == "moved")
 
     def rows(self, taken: Taken) -> list[Measurement]:
         """What is stored of a round: counts always, figures if it counts."""
-        counted = {
-            FAILED: float(taken.failed),
-            "prefix_hit_tokens": taken.hits,
-            "preemptions": taken.preemptions,
-            "pool_usage": taken.pool_usage,
+        counters = {"prefix_hit_tokens": taken.hits, "preemptions": taken.preemptions}
+        counted = {FAILED: float(taken.failed), "pool_usage": taken.pool_usage} | {
+            name: moved for name, moved in counters.items() if moved is not None
         }
         place = partial(
             Measurement.of, suite=self.suite, mode=taken.load.mode,
@@ -95,14 +96,14 @@ class Player:
         usage = 100 * max(taken.pool_usage for taken in rounds)
         return [
             proof(
-                counter=f"{PREFIX_HITS}{of}", moved=sum(taken.hits for taken in rounds),
+                counter=f"{PREFIX_HITS}{of}", moved=_sum(taken.hits for taken in rounds),
                 expected=self.expected_hits(rounds[0].load),
             ),
             proof(
                 counter=f"failed requests{of}", moved=sum(taken.failed for taken in all_rounds), expected="still"
             ),
             proof(
-                counter=f"{PREEMPTIONS}{of}", moved=sum(taken.preemptions for taken in rounds), expected="any"
+                counter=f"{PREEMPTIONS}{of}", moved=_sum(taken.preemptions for taken in rounds), expected="any"
             ),
             proof(counter=f"{POOL_USAGE}{of}, highest seen, %", moved=round(usage, 1), expected="any"),
         ]  # fmt: skip
@@ -141,11 +142,17 @@ def take(
     before = server.metrics()
     result = generator.send(server, round_arguments(probe, load, which), seen=seen)
     after = server.metrics()
-    moved = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in (PREFIX_HITS, PREEMPTIONS)}
+    moved = partial(counted_between, before, after)
     return Taken(
-        which=which, load=load, failed=failed_requests(result, probe), hits=moved[PREFIX_HITS],
-        preemptions=moved[PREEMPTIONS], pool_usage=fullest, figures=figures_of(result),
+        which=which, load=load, failed=failed_requests(result, probe), hits=moved(PREFIX_HITS),
+        preemptions=moved(PREEMPTIONS), pool_usage=fullest, figures=figures_of(result),
     )  # fmt: skip
+
+
+def _sum(moved: Iterable[float | None]) -> float | None:
+    """None where one of them was not counted."""
+    known = list(moved)
+    return None if None in known else sum(filter(None, known))
 
 
 def failed_requests(result: Mapping[str, Any], probe: PerformanceProbe) -> int:

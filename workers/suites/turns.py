@@ -82,7 +82,9 @@ def take_turns(probe: PerformanceProbe, turns: Turns, table: Table) -> None:
     Raises ProbeFailed if the companion fails: that is no fault of the arm. The arm's own failures are raised as such.
     """
     players = {
-        side: Player(suite=SUITE if side == "arm" else COMPANION, reuses="warm" in plan.modes)
+        side: Player(
+            suite=SUITE if side == "arm" else COMPANION, reuses="warm" in cache_modes(plan.config, None)
+        )
         for side, plan in table.plans.items()
     }
     arguments = common_arguments(probe, table.deployment, table.plans["companion"])
@@ -126,7 +128,7 @@ def _play_pair(
 def _loads(probe: PerformanceProbe, plans: Mapping[Side, ArmPlan]) -> Sequence[Load]:
     """Prompts that share a prefix are for an arm that asks for its reuse, and for equal arms, whose noise they show."""
     arm = plans["arm"]
-    shared = "warm" in arm.modes or arm == plans["companion"]
+    shared = "warm" in cache_modes(arm.config, None) or arm == plans["companion"]
     return [load for load in probe.loads if load.mode == "cold" or shared]
 
 

@@ -19,7 +19,7 @@ from gatekeeper.domain.suite import Load, PerformanceProbe, Turns
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.errors import EngineDied, ProbeFailed
 from workers.suites import performance, turns
-from workers.suites.base import PREFIX_HITS
+from workers.suites.base import GENERATED, PREEMPTIONS, PREFIX_HITS
 from workers.suites.performance import Player, Taken
 from workers.suites.turns import Table, Turn, schedule, take_turns
 
@@ -70,7 +70,7 @@ def test_one_engine_at_a_time_is_launched_once_per_pair_and_who_begins_alternate
 COLD, SHARED = Load(mode="cold", input_tokens=16), Load(mode="warm", input_tokens=48, prefix_tokens=32)
 
 
-def taken(load: Load = COLD, *, failed: int = 0, hits: float = 0.0) -> Taken:
+def taken(load: Load = COLD, *, failed: int = 0, hits: float | None = 0.0) -> Taken:
     return Taken(
         which=Round(launch=1, number=1), load=load, failed=failed, hits=hits, preemptions=2.0, pool_usage=0.5,
         figures={"ttft_p50_ms": 10.0},
@@ -104,6 +104,14 @@ def test_one_round_that_does_not_count_leaves_the_others_their_proof() -> None:
     assert all(proof.happened for proof in player.exercises())
     player.taken = [taken(hits=16)]
     assert [proof.counter for proof in player.exercises() if not proof.happened] == [PREFIX_HITS]
+
+
+def test_a_round_of_an_engine_that_does_not_count_proves_nothing() -> None:
+    player = Player(suite=SUITE, reuses=False, taken=[taken(hits=None)])
+    assert not player.counts(player.taken[0])
+    assert "prefix_hit_tokens" not in {row.metric for row in player.rows(player.taken[0])}
+    (silent,) = [proof for proof in player.exercises() if not proof.happened]
+    assert (silent.counter, silent.moved) == (PREFIX_HITS, None)
 
 
 def test_a_companions_proofs_are_told_apart() -> None:
@@ -161,14 +169,16 @@ def test_a_shared_prefix_is_one_more_load_in_front_of_the_shortest_prompt() -> N
 
 @dataclass
 class FakeServer:
-    """Counts nothing; runs with what was asked for unless told otherwise."""
+    """Generates between any two looks; runs with what was asked for unless told otherwise."""
 
     name: str
     plan: ArmPlan
     effective: EffectiveConfig
+    generated: float = 0.0
 
     def metrics(self) -> dict[str, float]:
-        return {}
+        self.generated += 1
+        return {GENERATED: self.generated, PREFIX_HITS: 0.0, PREEMPTIONS: 0.0}
 
 
 @dataclass
