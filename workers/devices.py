@@ -7,11 +7,12 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gatekeeper.domain.errors import GatekeeperError
+from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.vllm_flags import Device
 
 MIB = 2**20
@@ -20,6 +21,12 @@ FREE_SHARE = 0.9
 
 LEAST_CPU_BYTES = 3 * 2**30
 """What a CPU engine takes at least: libraries and workers about 2 GiB, the pool 1 GiB."""
+
+DEFAULT_GPU_SHARE = 0.92
+"""vLLM's own `gpu_memory_utilization` (0.32 and 0.33)."""
+
+GPU_SHARE_TOGETHER = 0.96
+"""The most that engines on one GPU may take together; each also has a CUDA context outside its share."""
 
 
 class NoDevice(GatekeeperError):
@@ -40,6 +47,30 @@ class Gpu:
     def free(self) -> bool:
         """True if nobody else holds a noteworthy part of its memory."""
         return self.used_bytes <= (1 - FREE_SHARE) * self.total_bytes
+
+
+def fit_together(plans: Sequence[ArmPlan], *, cpu_bytes_free: int) -> bool:
+    """Whether engines with these plans can live on their device at the same time, each as it would run alone.
+
+    On a GPU every engine takes the share of the memory that its configuration states, or vLLM's default, in advance; a
+    smaller share would be another configuration. On CPU they take their libraries, weights and pool; weights that are
+    not in a local directory have an unknown size, which does not fit.
+    """
+    if plans[0].device == "cuda":
+        shares = [plan.config.scheduling.gpu_memory_utilization or DEFAULT_GPU_SHARE for plan in plans]
+        return sum(shares) <= GPU_SHARE_TOGETHER
+    weights = [_weight_bytes(Path(plan.model.source)) for plan in plans]
+    return all(weights) and sum(weights) + len(plans) * LEAST_CPU_BYTES <= cpu_bytes_free
+
+
+def _weight_bytes(source: Path) -> int:
+    """The size of the weights in a model's directory, 0 where there are none."""
+    return sum(path.stat().st_size for kind in ("safetensors", "bin") for path in source.glob(f"*.{kind}"))
+
+
+def cpu_bytes_free() -> int:
+    """The memory that can be had now."""
+    return available_cpu_bytes(Path("/proc/meminfo").read_text(encoding="ascii"))
 
 
 @contextlib.contextmanager
@@ -71,7 +102,7 @@ def reserve(device: Device, locks: Path, *, wait_seconds: float) -> Iterator[str
 def _candidates(device: Device) -> list[tuple[str | None, str]]:
     """(GPU's UUID or None, why it cannot be used or "")."""
     if device == "cpu":
-        free = available_cpu_bytes(Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = cpu_bytes_free()
         short = (
             ""
             if free >= LEAST_CPU_BYTES

@@ -17,12 +17,14 @@ from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes, measured_modes
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.suite import Probe, SaturatedProbe
 from gatekeeper.domain.verdict import EngineInfo
+from workers.devices import cpu_bytes_free, fit_together
 from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.engines.errors import EngineFailure, EngineRefused, ProbeFailed
 from workers.engines.process import read_log
 from workers.suites import code_files, data_files, run_probe
 from workers.suites.base import Bench, Sink
+from workers.suites.turns import Table, take_turns
 
 
 class ArmRecorder(Sink, Protocol):
@@ -74,6 +76,10 @@ class Recorder(Protocol):
         """By item, the tokens that the run's baseline scored in a mode."""
         ...
 
+    def speed_decided(self) -> bool:
+        """Whether every rule on speed is decided with the pairs of launches so far."""
+        ...
+
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         """Say how far the run is."""
         ...
@@ -108,7 +114,7 @@ def execute(job: Job, recorder: Recorder, bounds: Bounds) -> None:
     info = choose(plan.baseline).info(plan.baseline, gpu=bounds.gpu)
     fingerprint = plan.baseline.fingerprint(
         suite=plan.suite,
-        concurrency=plan.concurrency,
+        deployment=plan.change.deployment,
         engine_build=info.version,
         hardware=info.hardware,
         worker=worker_fingerprint(plan.baseline.model.source, bounds.tasks_dir),
@@ -167,7 +173,7 @@ class _Arm:
         is_baseline = self.role == "baseline"
         return Bench(
             server=server, sink=self.sink, run_id=self.job.run_id, workdir=self.workdir,
-            concurrency=self.job.plan.concurrency, modes=self._modes(server), tasks_dir=self.bounds.tasks_dir,
+            deployment=self.job.plan.change.deployment, modes=self._modes(server), tasks_dir=self.bounds.tasks_dir,
             advance=partial(self.recorder.progress, probe.probe, self.role),
             settled=self.recorder.settled if self.stops_early else _never_settled,
             references=_none if is_baseline else self.recorder.references,
@@ -198,6 +204,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
                 certain = _run_probes(arm, server) if applied else None
             if applied:
                 _run_saturated(arm, server.effective, certain)
+                _take_turns(arm, certain)
         except (EngineFailure, ProbeFailed) as error:
             sink.finished(complete=False, failure=_failure(error, role, job.dead_roles))
             return False
@@ -209,7 +216,7 @@ def _run_probes(arm: _Arm, server: Server) -> str | None:
     """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
     certain = None
     for probe in arm.job.plan.suite.probes:
-        if isinstance(probe, SaturatedProbe):
+        if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
         if certain is not None:
             arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
@@ -244,6 +251,33 @@ def _run_in_small_pool(arm: _Arm, probe: SaturatedProbe, plan: ArmPlan) -> None:
                 run_probe(probe, arm.bench(server, probe))
     except EngineRefused as error:
         arm.sink.skipped(probe.probe, f"the engine refused the small pool: {error.detail}")
+
+
+def _take_turns(arm: _Arm, certain: str | None) -> None:
+    """Measure speed in turns with the baseline's configuration, where the suite says so, after all other probes.
+
+    The baseline needs no rounds of its own: the control's show the noise of its configuration.
+    """
+    plan, probe, is_candidate = arm.job.plan, arm.job.plan.suite.speed, arm.role == "candidate"
+    if probe is None or probe.turns is None or arm.role == "baseline":
+        return
+    if certain is not None:
+        arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+        return
+    table = Table(
+        plans={"arm": arm.plan, "companion": plan.baseline}, deployment=plan.change.deployment,
+        together=fit_together([arm.plan, plan.baseline], cpu_bytes_free=cpu_bytes_free()),
+        run_id=arm.job.run_id, workdir=arm.workdir, sink=arm.sink,
+        environment=choose(arm.plan).environment(arm.plan, gpu=None), launch=arm.engine,
+        advance=partial(arm.recorder.progress, probe.probe, arm.role),
+        is_decided=arm.recorder.speed_decided if is_candidate else _never_decided,
+    )  # fmt: skip
+    take_turns(probe, probe.turns, table)
+
+
+def _never_decided() -> bool:
+    """The control shows the noise with all its launches: other candidates will be held against it."""
+    return False
 
 
 def _never_settled(_suite: str, _mode: Mode, _batches: int) -> None:

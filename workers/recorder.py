@@ -144,6 +144,10 @@ class StoredRun:
         """By item, the tokens that the run's baseline scored in a mode."""
         return interim.references(self.sessions, self.claim.run_id, mode=mode)
 
+    def speed_decided(self) -> bool:
+        """Whether every rule on speed is decided with the pairs of launches so far."""
+        return interim.speed_decided(self.sessions, self.claim.run_id)
+
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         """Say how far the run is, at most once a second within a stage."""
         now = time.monotonic()

@@ -14,12 +14,34 @@ EngineName = Literal["vllm"]
 Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
 
 
+Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Slo(Closed):
+    """What a request must meet to count as good: time to the first token, mean per further token, and to the end."""
+
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    e2e_ms: Milliseconds | None = None
+
+    @model_validator(mode="after")
+    def _demands_something(self) -> Self:
+        if (self.ttft_ms, self.tpot_ms, self.e2e_ms) == (None, None, None):
+            raise ValueError("states no limit; allowed: ttft_ms, tpot_ms, e2e_ms")
+        return self
+
+
 class Deployment(Closed):
-    """Where the change is meant to run. Absent values are not declared, so nothing has to cover them."""
+    """Where the change is meant to run. Absent values are not declared, so nothing has to cover them.
+
+    `request_rate`: requests per second, arriving as a Poisson process; absent: as fast as `concurrency` lets them in.
+    """
 
     max_context: PositiveInt | None = None
     decode_tokens: PositiveInt | None = None
     concurrency: PositiveInt = 16
+    request_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    slo: Slo | None = None
     scenario: Scenario = "default"
 
 

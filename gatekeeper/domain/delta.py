@@ -10,6 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.sample import (
     ExactSample,
@@ -19,8 +20,10 @@ from gatekeeper.domain.sample import (
     Positions,
     RoundSample,
     Sample,
+    TurnsSample,
 )
 from gatekeeper.domain.sampling import samples_between
+from gatekeeper.domain.speed_estimate import ALONE, IN_TURNS, Question, alone, in_turns
 from gatekeeper.domain.verdict import CurvePoint, Delta
 from gatekeeper.stats.binary import mcnemar_exact, paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
@@ -30,13 +33,6 @@ from gatekeeper.stats.power import (
     items_to_decide_mean,
     smallest_detectable_drop,
     smallest_detectable_mean,
-)
-from gatekeeper.stats.ratio import (
-    launch_noise_factor,
-    launch_noise_p,
-    log_ratio_greater_p,
-    log_ratio_interval,
-    log_ratio_less_p,
 )
 from gatekeeper.stats.relative import ratio_lower_bound
 from gatekeeper.stats.sequential import (
@@ -51,16 +47,17 @@ from gatekeeper.stats.sequential import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
-    """How to estimate: the one-sided `confidence` of every bound, and the noise of speed.
+    """How to estimate: the one-sided `confidence` of every bound, and what the bounds of speed need besides.
 
     Where a sample has several looks, it is the confidence of all of them together.
 
-    `speed_noise`: by metric, the absolute log ratio that two launches of the same baseline showed; a speed metric that
-    is not in it has unknown noise, and so no bounds.
+    `speed_noise`: by metric, mode and group, the log ratio that each pair of launches of the same baseline showed; one
+    launch of an arm whose noise is unknown has no bounds. `launches`: how many pairs of launches the suite allows.
     """
 
     confidence: float
-    speed_noise: Mapping[str, float] = field(default_factory=dict)
+    speed_noise: Mapping[tuple[str, Mode, str], tuple[float, ...]] = field(default_factory=dict)
+    launches: int = 1
 
     @property
     def alpha(self) -> float:
@@ -83,7 +80,7 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
             return _mean_delta(sample, basis, bound)
         case PairSample():
             return _pair_delta(sample, basis, bound)
-        case RoundSample():
+        case RoundSample() | TurnsSample():
             return _speed_delta(sample, basis, bound)
         case ExactSample():
             return _exact_delta(sample, basis)
@@ -217,33 +214,25 @@ def _kept(sample: PairSample, confidence: float) -> dict[str, float]:
     return {"kept": sample.candidate / sample.baseline, "kept_lower": lower}
 
 
-def _speed_delta(sample: RoundSample, basis: Basis, bound: float | None) -> Delta:
-    """The ratio of the arms' rounds, its interval widened by the noise between launches.
-
-    Rounds within one launch do not see what differs between launches (memory placement, page cache, clock), so their
-    interval alone is too narrow. The control launch shows that effect once: `launch_noise_factor`.
-    """
-    before, after, metric = sample.before, sample.after, sample.place.metric
-    interval = log_ratio_interval(before, after, confidence=basis.confidence)
-    noise, harm_p, factor = basis.speed_noise.get(metric.name), None, math.inf
-    if noise is not None:
-        factor = launch_noise_factor(noise, confidence=basis.confidence)
-    if noise is not None and bound is not None:
-        test, sign = (log_ratio_less_p, 1) if metric.higher_is_better else (log_ratio_greater_p, -1)
-        harm = sign * math.log(bound / interval.estimate)
-        harm_p = max(test(before, after, threshold=bound), launch_noise_p(harm, noise=noise))
-    return _delta(
-        sample.place,
-        Interval(
-            estimate=interval.estimate,
-            lower=interval.lower / factor if noise is not None else -math.inf,
-            upper=interval.upper * factor,
-            confidence=interval.confidence,
-        ),
-        n=len(after), clusters=1, harm_p=harm_p, confidence=basis.confidence,
-        baseline=float(np.mean(before)), candidate=float(np.mean(after)),
-        method="Welch t on log rounds of one launch per arm, widened by the noise between two launches",
+def _speed_delta(sample: RoundSample | TurnsSample, basis: Basis, bound: float | None) -> Delta:
+    """The ratio of two arms' rounds: of one launch each, or of pairs of launches that took turns."""
+    question = Question(
+        confidence=basis.confidence, noise=basis.speed_noise.get(sample.place.key, ()), bound=bound,
+        higher_is_better=sample.place.metric.higher_is_better,
     )  # fmt: skip
+    if isinstance(sample, TurnsSample):
+        rounds = [pair for pairs in sample.pairs.values() for pair in pairs]
+        estimate, method = in_turns(sample.pairs, question, planned=basis.launches), IN_TURNS
+        before, after = zip(*rounds, strict=True)
+    else:
+        before, after = sample.before, sample.after
+        estimate, method = alone(before, after, question), ALONE
+    delta = _delta(
+        sample.place, estimate.interval, n=len(after), clusters=len(estimate.launches), harm_p=estimate.harm_p,
+        baseline=float(np.mean(before)), candidate=float(np.mean(after)), method=method,
+        confidence=basis.confidence,
+    )  # fmt: skip
+    return delta.model_copy(update={"launches": estimate.launches})
 
 
 def _exact_delta(sample: ExactSample, basis: Basis) -> Delta:

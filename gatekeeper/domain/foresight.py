@@ -18,21 +18,20 @@ from gatekeeper.domain.findings import FEWEST_TO_PASS
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
-from gatekeeper.domain.noise import floor_of
+from gatekeeper.domain.noise import floor_of, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
 from gatekeeper.domain.scope import expected_modes, noise_bound
 from gatekeeper.domain.sentence import amount, points
+from gatekeeper.domain.speed_foresight import lacking_load, resolved
 from gatekeeper.domain.suite import (
     AccuracyProbe,
     FidelityProbe,
     ModesProbe,
-    PerformanceProbe,
     SaturatedProbe,
 )
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import smallest_detectable_drop
-from gatekeeper.stats.ratio import launch_noise_factor
 from gatekeeper.stats.sequential import (
     DEFAULT_SHAPE,
     FEWEST_DOCUMENTS,
@@ -52,13 +51,9 @@ DOCUMENT_SPREAD: Final[Mapping[str, float]] = {"decode_nll": 0.03, "top1_agreeme
 """Standard deviation of a document's mean, in the metric's unit."""
 KL_SPREAD: Final = 0.5
 """Of a document's KL, as a share of the limit: KL varies with its size. Other token metrics are taken to do so too."""
-LAUNCH_NOISE: Final = math.log(1.12)
-"""Absolute log ratio of the same figure of two launches."""
-ROUND_SPREAD: Final = 0.06
-"""Standard deviation of the log of a figure between rounds of one launch."""
 
 Outlook = Literal["decidable", "undecidable", "unknown", "idle"]
-AnyProbe = TypeVar("AnyProbe", AccuracyProbe, FidelityProbe, PerformanceProbe)
+AnyProbe = TypeVar("AnyProbe", AccuracyProbe, FidelityProbe)
 
 
 class Foresight(Closed):
@@ -253,33 +248,24 @@ def _of_scores(plan: Plan, rule: Rule, count: int, where: str, price: float) -> 
 
 def _of_speed(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     """Whether an unchanged engine can pass. A demanded gain is measured from what the rule demands instead."""
-    probe, bound = _probe(plan, PerformanceProbe), rule.bound
+    probe, bound = plan.suite.speed, rule.bound
     if probe is None or bound is None:
         return _not_measured(rule, "performance")
-    ratio = floor_of(noise, rule.metric)
-    between, source = (
-        (LAUNCH_NOISE, "a planning value") if ratio is None else (abs(math.log(ratio)), "measured")
-    )
-    factor = launch_noise_factor(between, confidence=1 - plan.policy.alpha)
-    reach = _reach(plan, 2 * (probe.rounds - 1)) * ROUND_SPREAD * math.sqrt(2 / probe.rounds)
-    margin, launches = abs(math.log(bound)), math.log(factor)
-    shown = (
-        f"two launches of the baseline differ by {_percent(between)} ({source}), which leaves a ratio uncertain by a "
-        f"factor of {factor:.2f}, and {probe.rounds} rounds resolve {_percent(reach)}"
-    )
+    lacking = lacking_load(plan, rule, probe)
+    if lacking:
+        return _say(rule, "undecidable", lacking)
+    known = speed_noise(noise).get((rule.metric, rule.mode or "cold", rule.subset), ())
+    shown, reach = resolved(plan, probe, known, power=POWER)
+    margin = abs(math.log(bound))
     if rule.demands_gain:
-        gain = math.exp(margin + launches + reach)
+        gain = math.exp(margin + reach)
         told = gain if METRICS[rule.metric].higher_is_better else 1 / gain
         sentence = f"{shown}: a true {told:.2f}x would show the demanded {bound:g}x reliably"
-        return _say(rule, "decidable", sentence, margin=margin, detectable=margin + launches + reach)
+        return _say(rule, "decidable", sentence, margin=margin, detectable=margin + reach)
     return _compared(
-        rule, margin=margin, detectable=launches + reach, shown=shown,
+        rule, margin=margin, detectable=reach, shown=shown,
         remedy=f"an unchanged engine may not pass a limit {100 * abs(bound - 1):.0f}% away",
     )  # fmt: skip
-
-
-def _percent(log_ratio: float) -> str:
-    return f"{100 * math.expm1(log_ratio):.0f}%"
 
 
 def _of_capacity(plan: Plan, rule: Rule) -> Foresight:

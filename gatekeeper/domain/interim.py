@@ -7,6 +7,8 @@ procedure whatever the other p-values turn out to be: its first step compares th
 *A probe is settled in a mode.* Every blocking rule that it answers there has passed at this look, whose bounds are read
 at the look's own level, or has next to no chance that the last look decides it. Stopping for the first is what the
 design's levels are for; stopping for the second can only leave an answer open.
+
+*Speed is decided.* Pairs of launches are looks too.
 """
 
 from __future__ import annotations
@@ -47,6 +49,16 @@ def settled(plan: Plan, arms: Mapping[Role, ArmRecord], suite: str, mode: Mode, 
     if open_still:
         return f"the rest would not decide {', '.join(dict.fromkeys(open_still))}"
     return "all blocking rules on it passed"
+
+
+def speed_decided(plan: Plan, arms: Mapping[Role, ArmRecord]) -> bool:
+    """Whether every rule on speed, also one that only warns, has passed or found its regression at this look.
+
+    Speed is measured last, so this is the final judgement, Holm's procedure included, if nothing else is measured.
+    """
+    report = _as_if_over(plan, arms, arms["candidate"].stops)
+    speed = [f.outcome for f in report.findings if METRICS[f.metric].kind == "speed"]
+    return all(outcome in (Outcome.PASSED, Outcome.REGRESSED) for outcome in speed)
 
 
 def _as_if_over(plan: Plan, arms: Mapping[Role, ArmRecord], stops: tuple[Stop, ...]) -> Report:

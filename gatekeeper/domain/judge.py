@@ -17,6 +17,7 @@ from gatekeeper.domain.delta import Basis, delta_of
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.findings import finding_of, worst_of
 from gatekeeper.domain.measurement import Role
+from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import noise_between, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
@@ -24,10 +25,12 @@ from gatekeeper.domain.sample import Sample
 from gatekeeper.domain.sampling import samples_between
 from gatekeeper.domain.scope import Application, applications, bound_of, positions_of
 from gatekeeper.domain.sentence import no_gain, summary
+from gatekeeper.domain.speed import failed_requests
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
 from gatekeeper.stats.multiple import holm
 
 NOTHING_APPLIES: Final = "no blocking rule of the policy applies to this change"
+NO_QUALITY: Final = "no blocking rule of the policy speaks of quality"
 
 
 def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
@@ -39,13 +42,17 @@ def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
     baseline, candidate, control = arms["baseline"], arms["candidate"], arms.get("control")
     noise = _noise(plan, baseline, control)
     findings, deltas = _findings(plan, baseline, candidate, noise)
-    gaps = plan.coverage_gaps if _blocks(findings) else (*plan.coverage_gaps, NOTHING_APPLIES)
+    gaps = (*plan.coverage_gaps, *_silent(findings))
     verdict = _verdict(findings, gaps)
+    sentence = summary(verdict, findings, deltas, gaps)
+    failed = failed_requests(baseline.measurements, candidate.measurements, alpha=plan.policy.alpha)
+    if failed is not None and verdict is not Verdict.FAIL:
+        verdict, sentence = failed[0], f"{failed[0]}: {failed[1]}."
     notes = no_gain(deltas) if verdict is Verdict.PASS else ()
     if not noise.deltas:
         notes = (*notes, "The noise floor of this setup was not measured.")
     return _report(
-        plan, arms, verdict, summary(verdict, findings, deltas, gaps),
+        plan, arms, verdict, sentence,
         findings=findings, deltas=deltas, noise=noise, notes=notes,
     )  # fmt: skip
 
@@ -110,7 +117,9 @@ def _findings(
     plan: Plan, baseline: ArmRecord, candidate: ArmRecord, noise: Noise
 ) -> tuple[tuple[Finding, ...], tuple[Delta, ...]]:
     """Every rule wherever it has to be answered, and every delta, held against the first rule that speaks of it."""
-    basis = Basis(confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise))
+    basis = Basis(
+        confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise), launches=plan.suite.launches
+    )
     samples = samples_between(baseline, candidate, positions=positions_of(plan))
     known = {sample.place.key: sample for sample in samples}
     weighed = [
@@ -161,8 +170,12 @@ def _one_for_the_worst(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield from same
 
 
-def _blocks(findings: Iterable[Finding]) -> bool:
-    return any(finding.rule.severity == "block" for finding in findings)
+def _silent(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What the rules that block leave unsaid. Speed and room alone pass nothing: a broken engine may be fast."""
+    kinds = {METRICS[finding.metric].kind for finding in findings if finding.rule.severity == "block"}
+    if not kinds:
+        return (NOTHING_APPLIES,)
+    return () if kinds - {"speed", "capacity"} else (NO_QUALITY,)
 
 
 def _verdict(findings: Iterable[Finding], coverage_gaps: Sequence[str]) -> Verdict:

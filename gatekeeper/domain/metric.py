@@ -46,12 +46,19 @@ class Metric:
         """Of the states in which an arm is measured, those in which this metric has to be known."""
         if self.against == "cold":
             return tuple(mode for mode in measured if mode == "warm")
+        if self.has_loads:
+            return tuple(mode for mode in measured if mode in ("cold", "warm"))
         return tuple(measured) if self.has_modes else ("cold",)
 
     @property
     def has_modes(self) -> bool:
         """True where it is measured in every cache state of an arm, not only cold."""
         return self.kind == "token"
+
+    @property
+    def has_loads(self) -> bool:
+        """True where it is measured under requests of several lengths, and of a shared prefix, each by itself."""
+        return self.kind == "speed"
 
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -92,13 +99,16 @@ METRICS: Final[Mapping[str, Metric]] = {
             name="throughput_ratio", kind="speed", form="at_least", unit="x", title="throughput",
             source="output_throughput_tok_s",
         ),
-        Metric(name="ttft_p50_ratio", kind="speed", form="at_most", unit="x", title="TTFT p50", source="ttft_p50_ms"),
-        Metric(name="ttft_p99_ratio", kind="speed", form="at_most", unit="x", title="TTFT p99", source="ttft_p99_ms"),
         Metric(
-            name="itl_p50_ratio", kind="speed", form="at_most", unit="x", title="inter-token p50", source="itl_p50_ms"
+            name="goodput_ratio", kind="speed", form="at_least", unit="x", title="goodput", source="goodput_req_s"
         ),
-        Metric(
-            name="itl_p99_ratio", kind="speed", form="at_most", unit="x", title="inter-token p99", source="itl_p99_ms"
+        *(
+            Metric(
+                name=f"{figure}_p{percentile}_ratio", kind="speed", form="at_most", unit="x",
+                title=f"{title} p{percentile}", source=f"{figure}_p{percentile}_ms",
+            )
+            for figure, title in (("ttft", "TTFT"), ("itl", "inter-token"), ("e2e", "end-to-end"))
+            for percentile in (50, 90, 99)
         ),
         Metric(name="kv_capacity_ratio", kind="capacity", form="at_least", unit="x", title="KV capacity"),
     )

@@ -6,6 +6,7 @@ import math
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, deltas_between
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL
 from gatekeeper.domain.sample import Positions
@@ -32,12 +33,12 @@ def noise_between(
     )
 
 
-def speed_noise(noise: Noise) -> dict[str, float]:
-    """By speed metric, the absolute log ratio between the two launches."""
+def speed_noise(noise: Noise) -> dict[tuple[str, Mode, str], tuple[float, ...]]:
+    """By speed metric, mode and group, the log ratio of each pair of launches of the baseline."""
     return {
-        delta.metric: abs(math.log(delta.estimate))
+        (delta.metric, delta.mode, delta.group): delta.launches or (math.log(delta.estimate),)
         for delta in noise.deltas
-        if METRICS[delta.metric].kind == "speed" and _is_whole(delta)
+        if METRICS[delta.metric].kind == "speed"
     }
 
 

@@ -7,7 +7,7 @@ import json
 import math
 
 from gatekeeper.domain.base import Closed, PositiveInt
-from gatekeeper.domain.change import Change, EngineName, Name
+from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
@@ -73,16 +73,17 @@ class ArmPlan(Closed):
         )
 
     def fingerprint(
-        self, *, suite: Suite, concurrency: int, engine_build: str, hardware: str, worker: str
+        self, *, suite: Suite, deployment: Deployment, engine_build: str, hardware: str, worker: str
     ) -> str:
         """Identify a reusable baseline: equal fingerprints mean the same arm measured the same way on the same items.
 
-        `worker` identifies what lives with the worker: the model's files, texts and tasks, and the measuring code.
+        Of the deployment, the load counts. `worker` identifies what lives with the worker: the model's files, texts and
+        tasks, and the measuring code.
         """
         identity = {
             "arm": self.model_dump(mode="json"),
             "suite": suite.fingerprint,
-            "concurrency": concurrency,
+            "load": deployment.model_dump(mode="json", include={"concurrency", "request_rate", "slo"}),
             "engine_build": engine_build,
             "hardware": hardware,
             "worker": worker,

@@ -29,6 +29,11 @@ def positions_group(start: int, end: int) -> str:
     return f"tokens {start}-{end}"
 
 
+def load_group(input_tokens: int) -> str:
+    """The group of a delta that speaks of requests with prompts of that length alone."""
+    return f"{input_tokens} tokens in"
+
+
 class Rule(Closed):
     """One line of a policy: a metric, exactly one limit, where it applies, and why."""
 
@@ -87,13 +92,20 @@ class Rule(Closed):
         Mode | None,
         Field(
             description="Token metrics: only in this state of the prefix cache. Absent: in every state that the "
-            "candidate has."
+            "candidate has. Speed metrics: `warm` speaks of prompts that share a prefix, absent or `cold` of others."
         ),
     ] = None  # fmt: skip
     decode_position: Annotated[
         tuple[NonNegativeInt, PositiveInt] | None,
         Field(
             description="Token metrics: only decoded tokens [start, end), counted from 0; [64, 128] are the second 64."
+        ),
+    ] = None
+    input_tokens: Annotated[
+        PositiveInt | None,
+        Field(
+            description="Speed metrics: only requests with prompts of this length, where the suite has several. "
+            "Absent: all lengths together."
         ),
     ] = None
     severity: Annotated[Severity, Field(description="`warn` reports the rule but never closes the gate.")] = (
@@ -125,8 +137,12 @@ class Rule(Closed):
         metric = METRICS[self.metric]
         if self.group != ALL and not metric.has_tasks:
             raise ValueError(f"metric {self.metric} has no tasks, so `group` says nothing")
-        if self.mode is not None and not metric.has_modes:
+        if self.mode is not None and not (metric.has_modes or metric.has_loads):
             raise ValueError(f"metric {self.metric} is measured cold only, so `mode` says nothing")
+        if self.input_tokens is not None and not metric.has_loads:
+            raise ValueError(
+                f"metric {self.metric} is not measured by length, so `input_tokens` says nothing"
+            )
         if self.decode_position is not None:
             start, end = self.decode_position
             if metric.kind != "token" or start >= end:
@@ -148,7 +164,9 @@ class Rule(Closed):
     @property
     def subset(self) -> str:
         """The group of the deltas that the rule speaks of; `each` and `worst` stand for every task."""
-        return positions_group(*self.decode_position) if self.decode_position else self.group
+        if self.decode_position:
+            return positions_group(*self.decode_position)
+        return load_group(self.input_tokens) if self.input_tokens else self.group
 
     @property
     def demands_gain(self) -> bool:

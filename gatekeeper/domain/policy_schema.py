@@ -40,7 +40,9 @@ def _for_metric(metric: Metric) -> dict[str, Any]:
     """What a rule on this metric may not say."""
     refused: list[str] = [form for form in LIMIT_FORMS if form not in metric.forms]
     refused += ["group"] if not metric.has_tasks else []
-    refused += ["mode", "decode_position"] if not metric.has_modes else []
+    refused += ["decode_position"] if not metric.has_modes else []
+    refused += ["input_tokens"] if not metric.has_loads else []
+    refused += ["mode"] if not (metric.has_modes or metric.has_loads) else []
     unit = f"{metric.title}, in {metric.unit}; takes {' or '.join(metric.forms)}"
     return {
         "if": {"properties": {"metric": {"const": metric.name}}, "required": ["metric"]},

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gatekeeper.domain import speed
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.looks import Schedule
 from gatekeeper.domain.measurement import Measurement, Mode
@@ -102,6 +102,17 @@ class RoundSample:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TurnsSample:
+    """A positive figure per round of two engines that took turns.
+
+    `pairs`: by pair of launches, counted from 1, (figure of the baseline's companion, figure of the arm) of each round.
+    """
+
+    place: Place
+    pairs: Mapping[int, Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExactSample:
     """Two figures without error."""
 
@@ -110,28 +121,28 @@ class ExactSample:
     after: float
 
 
-Sample: TypeAlias = MeanSample | PairSample | RoundSample | ExactSample
+Sample: TypeAlias = MeanSample | PairSample | RoundSample | TurnsSample | ExactSample
 
 
-def round_samples(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Iterable[RoundSample]:
-    """Speed: the figures of each arm's rounds, where both arms have two rounds or more."""
-    for metric in METRICS.values():
-        if metric.kind != "speed":
-            continue
-        first, second = (_rounds(arm, metric.source) for arm in (baseline, candidate))
-        for suite, mode in sorted(second.keys() & first.keys()):
-            before, after = first[suite, mode], second[suite, mode]
-            if min(len(before), len(after)) >= 2 and min(*before, *after) > 0:
-                place = Place(metric=metric, suite=suite, mode=mode)
-                yield RoundSample(place=place, before=tuple(before), after=tuple(after))
-
-
-def _rounds(measurements: Sequence[Measurement], metric: str) -> dict[tuple[str, Mode], list[float]]:
-    rounds: dict[tuple[str, Mode], list[float]] = defaultdict(list)
-    for measurement in measurements:
-        if measurement.metric == metric and measurement.value is not None:
-            rounds[measurement.suite, measurement.mode].append(measurement.value)
-    return rounds
+def round_samples(
+    baseline: Sequence[Measurement], candidate: Sequence[Measurement]
+) -> Iterable[RoundSample | TurnsSample]:
+    """Speed: an arm that took turns is held against its companion; another against the baseline's own rounds."""
+    in_turns = speed.took_turns(candidate)
+    for metric in (metric for metric in METRICS.values() if metric.kind == "speed"):
+        after = speed.rounds_of(candidate, metric.source)
+        if in_turns:
+            before = speed.rounds_of(candidate, metric.source, suite=speed.COMPANION)
+        else:
+            before = speed.rounds_of(baseline, metric.source)
+        for mode, group in sorted(before.keys() & after.keys()):
+            place = Place(metric=metric, suite=speed.SUITE, mode=mode, group=group)
+            first, second = before[mode, group], after[mode, group]
+            if in_turns:
+                if pairs := speed.paired(first, second):
+                    yield TurnsSample(place=place, pairs=pairs)
+            elif min(len(first), len(second)) >= 2:
+                yield RoundSample(place=place, before=tuple(first.values()), after=tuple(second.values()))
 
 
 def capacity_samples(baseline: ArmRecord, candidate: ArmRecord) -> Iterable[ExactSample]:

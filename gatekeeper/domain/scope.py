@@ -32,8 +32,13 @@ class Application:
 
 
 def expected_modes(rule: Rule, modes: Sequence[Mode]) -> tuple[Mode, ...]:
-    """The states in which a rule has to be answered, of those in which a candidate is measured."""
-    return tuple(mode for mode in METRICS[rule.metric].modes_of(modes) if rule.mode in (None, mode))
+    """The states in which a rule has to be answered, of those in which a candidate is measured.
+
+    On speed, a rule that names no state speaks of requests that share nothing.
+    """
+    metric = METRICS[rule.metric]
+    wanted = rule.mode or ("cold" if metric.has_loads else None)
+    return tuple(mode for mode in metric.modes_of(modes) if wanted in (None, mode))
 
 
 def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple[Application, ...]:

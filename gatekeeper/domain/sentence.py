@@ -95,6 +95,8 @@ def _of_group(rule: Rule) -> str:
     if rule.decode_position:
         start, end = rule.decode_position
         return f"over decoded tokens {start} to {end - 1}"
+    if rule.input_tokens:
+        return f"with prompts of {rule.input_tokens} tokens"
     words = {ALL: "", EACH: "of each task by itself", WORST: "of the worst task"}
     return words.get(rule.group, f"of {rule.group}")
 
@@ -120,7 +122,7 @@ def summary(
         _figure(delta)
         for name in ("kv_capacity_ratio", "throughput_ratio")
         for delta in deltas
-        if delta.metric == name
+        if (delta.metric, delta.group) == (name, ALL)
     ]
     tail = f" {', '.join(gains)}." if gains else ""
     return f"{verdict}: {'; '.join([*first, *rest])}.{tail}"

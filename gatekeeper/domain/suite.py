@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -102,16 +103,65 @@ class FreeDecodeProbe(Closed):
     seed: NonNegativeInt = 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """One kind of request of a performance probe. `prefix_tokens` of its prompt are the same in all of a round.
+
+    `mode`: warm where prompts share a prefix, since an engine that reuses prefixes computes it once.
+    """
+
+    mode: Mode
+    input_tokens: int
+    prefix_tokens: int = 0
+
+
+class Turns(Closed):
+    """Candidate and baseline take turns, each launched anew for it: `launches` pairs at most, `rounds` in each.
+
+    The candidate's pairs end as soon as every rule on speed is decided; those of the control launch, which measure the
+    noise, are all run.
+    """
+
+    launches: Annotated[int, Field(ge=1, le=8, strict=True)]
+
+
 class PerformanceProbe(Closed):
-    """vLLM's serving benchmark on random prompts; the first round warms up and is thrown away."""
+    """vLLM's serving benchmark on random prompts; the first round of every launch warms up and is thrown away.
+
+    `input_tokens`: the length of a prompt, or several, each a load of its own in every round. `shared_prefix_tokens`:
+    one more load, whose prompts begin with so many tokens that are the same in all of a round, and go on with as many
+    as the shortest of `input_tokens`. Without `turns` each arm runs its rounds in its own launch, alone.
+    """
 
     probe: Literal["performance"]
     prompts: PositiveInt
-    input_tokens: PositiveInt
+    input_tokens: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
     output_tokens: PositiveInt
     shared_prefix_tokens: NonNegativeInt = 0
     rounds: Annotated[int, Field(ge=2, strict=True)]
+    turns: Turns | None = None
     seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _distinct_lengths(self) -> Self:
+        lengths = self.input_lengths
+        if len(set(lengths)) < len(lengths):
+            raise ValueError(f"a length is there twice: {', '.join(map(str, lengths))}")
+        return self
+
+    @property
+    def input_lengths(self) -> tuple[int, ...]:
+        """The lengths of prompts, as given."""
+        return (self.input_tokens,) if isinstance(self.input_tokens, int) else self.input_tokens
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """What every round consists of, one after the other."""
+        cold = tuple(Load(mode="cold", input_tokens=length) for length in self.input_lengths)
+        if not self.shared_prefix_tokens:
+            return cold
+        prefix, shortest = self.shared_prefix_tokens, min(self.input_lengths)
+        return (*cold, Load(mode="warm", input_tokens=prefix + shortest, prefix_tokens=prefix))
 
 
 class CapacityProbe(Closed):
@@ -198,6 +248,20 @@ class Suite(Closed):
         ]
         return max(lengths, default=0)
 
+    @property
+    def speed(self) -> PerformanceProbe | None:
+        """The probe that measures speed, if there is one."""
+        return next((probe for probe in self.probes if isinstance(probe, PerformanceProbe)), None)
+
+    def is_in_turns(self, probe: Probe) -> bool:
+        """True for the probe whose engines take turns, in launches of their own."""
+        return isinstance(probe, PerformanceProbe) and probe.turns is not None
+
+    @property
+    def launches(self) -> int:
+        """The most pairs of launches that take turns."""
+        return self.speed.turns.launches if self.speed and self.speed.turns else 1
+
     def _quality_lengths(self) -> list[tuple[int, int]]:
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
         modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
@@ -210,8 +274,8 @@ class Suite(Closed):
         ]
 
     def _speed_lengths(self) -> list[tuple[int, int]]:
-        speed = [probe for probe in self.probes if isinstance(probe, PerformanceProbe)]
-        return [(probe.shared_prefix_tokens + probe.input_tokens, probe.output_tokens) for probe in speed]
+        probe = self.speed
+        return [(load.input_tokens, probe.output_tokens) for load in probe.loads] if probe else []
 
     @property
     def fingerprint(self) -> str:

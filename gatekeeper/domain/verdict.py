@@ -82,6 +82,8 @@ class Delta(Closed):
     """While looks are still to come: the predictive chance that the last one decides the rule."""
     method: str
     curve: tuple[CurvePoint, ...] = ()
+    launches: tuple[float, ...] = ()
+    """Speed: the log of candidate / baseline by pair of launches."""
 
 
 class Finding(Closed):

@@ -113,10 +113,23 @@ def _probe_phrase(probe: Probe) -> str:
             kinds = f"{probe.prompts} texts and {probe.prompts} lists of records"
             return f"{kinds} freely continued by {probe.decode_tokens} tokens"
         case PerformanceProbe():
-            lengths = f"{probe.input_tokens} tokens in, {probe.output_tokens} out"
-            return f"{probe.prompts} prompts, {lengths}, {probe.rounds} rounds, the first thrown away"
+            return _speed_phrase(probe)
         case _:
             assert_never(probe)
+
+
+def _speed_phrase(probe: PerformanceProbe) -> str:
+    lengths = " and ".join(map(str, probe.input_lengths))
+    shared = (
+        f", also with {probe.shared_prefix_tokens} shared tokens in front"
+        if probe.shared_prefix_tokens
+        else ""
+    )
+    load = f"{probe.prompts} prompts, {lengths} tokens in, {probe.output_tokens} out{shared}"
+    if probe.turns is None:
+        return f"{load}, {probe.rounds} rounds after one that warms up"
+    turns = f"in turns with the baseline, at most {probe.turns.launches} pairs of launches"
+    return f"{load}; {turns}, {probe.rounds} rounds each after one that warms up"
 
 
 OUTLOOKS: Final[Mapping[Outlook, str]] = {

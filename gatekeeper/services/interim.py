@@ -33,3 +33,10 @@ def references(sessions: Sessions, run_id: UUID, *, mode: Mode) -> Mapping[str, 
         run = runs.get_run(session, run_id)
         baseline = arms.load_records(session, run_id, run.attempt)["baseline"]
         return {trace.item_id: trace.token_ids for trace in baseline.traces if trace.mode == mode}
+
+
+def speed_decided(sessions: Sessions, run_id: UUID) -> bool:
+    """Whether every rule on speed is decided with the pairs of launches so far."""
+    with transaction(sessions) as session:
+        run = runs.get_run(session, run_id)
+        return interim.speed_decided(load_plan(run.plan), arms.load_records(session, run_id, run.attempt))

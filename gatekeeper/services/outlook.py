@@ -22,7 +22,7 @@ def _known_noise(session: Session, plan: Plan) -> Noise | None:
         session,
         arm=plan.baseline.model_dump(mode="json"),
         suite=plan.suite.model_dump(mode="json"),
-        concurrency=plan.concurrency,
+        deployment=plan.change.deployment.model_dump(mode="json"),
     )
     try:
         return None if document is None else Noise.model_validate(document, extra="ignore")

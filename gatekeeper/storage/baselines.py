@@ -25,12 +25,12 @@ def find_baseline(session: Session, fingerprint: str, *, max_age: timedelta) -> 
     return session.scalars(statement).one_or_none()
 
 
-def find_noise(session: Session, *, arm: Json, suite: Json, concurrency: int) -> Json | None:
+def find_noise(session: Session, *, arm: Json, suite: Json, deployment: Json) -> Json | None:
     """The noise floor that the newest judged run of an equal baseline, suite and load reported.
 
     What decides a fingerprint besides, engine build, hardware and data, only the worker knows.
     """
-    noise = RunRow.report["noise"]
+    noise, load = RunRow.report["noise"], RunRow.plan["change"]["deployment"]
     statement = (
         select(noise)
         .join(RunArmRow, and_(RunArmRow.run_id == RunRow.id, RunArmRow.attempt == RunRow.attempt))
@@ -40,7 +40,8 @@ def find_noise(session: Session, *, arm: Json, suite: Json, concurrency: int) ->
             RunRow.model == arm["model"]["name"],
             ArmRow.plan == arm,
             RunRow.plan["suite"]["probes"] == suite["probes"],
-            RunRow.plan["change"]["deployment"]["concurrency"].as_integer() == concurrency,
+            load["concurrency"].as_integer() == deployment["concurrency"],
+            load["request_rate"].as_float().is_not_distinct_from(deployment["request_rate"]),
             noise["deltas"][0].is_not(None),
         )
         .order_by(RunRow.finished_at.desc())

@@ -138,7 +138,8 @@ def sample(delta: Delta) -> str:
                 return f"{delta.n} items, {delta.clusters} documents"
             return f"{delta.n}{of_planned} documents"
         case "speed":
-            return f"{delta.n} rounds"
+            pairs = f", {delta.clusters} pairs of launches" if delta.clusters > 1 else ""
+            return f"{delta.n} rounds{pairs}"
         case "capacity":
             return "engine's report"
         case _:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
-from gatekeeper.domain.interim import certain_failure, settled
+from gatekeeper.domain.interim import certain_failure, settled, speed_decided
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
@@ -153,6 +153,9 @@ class MemoryRun:
 
     def references(self, mode: Mode) -> dict[str, Sequence[int]]:
         return {t.item_id: t.token_ids for t in self.arms["baseline"].scored if t.mode == mode}
+
+    def speed_decided(self) -> bool:
+        return speed_decided(self.plan, self.records)
 
     def progress(self, stage: str, role: Role, done: int, total: int) -> None:
         self.stages.append((stage, role, done, total))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
-from workers.engines.base import Server
+from workers.engines.base import Metrics, Server
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,12 +55,17 @@ class Bench:
     sink: Sink
     run_id: str
     workdir: Path
-    concurrency: int
+    deployment: Deployment
     modes: tuple[Mode, ...]
     tasks_dir: Path | None
     advance: Callable[[int, int], None]
     settled: Callable[[str, Mode, int], str | None]
     references: Callable[[Mode], Mapping[str, Sequence[int]]]
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight, the same in every arm."""
+        return self.deployment.concurrency
 
     def is_enough(self, suite: str, mode: Mode, batches: int) -> bool:
         """Look after a batch that is not the last; if the rest is not needed, store that the probe ended here."""
@@ -67,6 +73,15 @@ class Bench:
         if reason is not None:
             self.sink.stopped(Stop(suite=suite, mode=mode, batches=batches, reason=reason))
         return reason is not None
+
+
+def counted_between(before: Metrics, after: Metrics, counter: str) -> float | None:
+    """How far a counter moved over a block of requests; None where the engine does not count.
+
+    Every request generates a token, so if that counter stands still, the others say nothing either.
+    """
+    is_counting = after.get(GENERATED, 0.0) > before.get(GENERATED, 0.0)
+    return after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
 
 
 @contextmanager
@@ -78,15 +93,10 @@ def exercised(
     expected: Literal["moved", "still", "any"],
     counter: str = PREFIX_HITS,
 ) -> Iterator[None]:
-    """Watch an engine counter around a block of requests and store whether it did what the mode says.
-
-    Every request generates a token, so if that counter stands still, the others say nothing either.
-    """
+    """Watch an engine counter around a block of requests and store whether it did what the mode says."""
     before = bench.server.metrics()
     yield
-    after = bench.server.metrics()
-    is_counting = after.get(GENERATED, 0.0) > before.get(GENERATED, 0.0)
-    moved = after[counter] - before.get(counter, 0.0) if is_counting and counter in after else None
+    moved = counted_between(before, bench.server.metrics(), counter)
     exercise = Exercise(suite=suite, mode=mode, counter=counter, moved=moved, expected=expected)
     bench.sink.exercises([exercise])
 

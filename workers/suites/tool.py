@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workers.engines.base import Server
+from workers.engines.base import Metrics, Server
 from workers.engines.errors import EngineStalled, ProbeFailed
 from workers.engines.process import read_log, start
 from workers.suites.base import Bench
@@ -32,7 +32,7 @@ def run_tool(
     log = bench.workdir / f"{name}.log"
     process = start(command, run_id=bench.run_id, log=log, environment=environment)
     try:
-        is_enough = _watch(bench, process.wait, poll)
+        is_enough = watch(bench.server, process.wait, lambda _counters: poll())
     finally:
         process.stop()
     if not bench.server.process.alive:
@@ -40,13 +40,15 @@ def run_tool(
     if is_enough:
         _await_idle(bench.server)
     elif process.exit_status != 0:
-        raise ProbeFailed(f"{name} ended with status {process.exit_status}: {_last_words(log)}")
+        raise ProbeFailed(f"{name} ended with status {process.exit_status}: {last_words(log)}")
 
 
-def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], bool]) -> bool:
-    """Return when the tool or the engine has ended, or (True) when it is enough; raise when nothing moves any more."""
-    server, last_work, last_moved = bench.server, -1.0, time.monotonic()
-    patience = server.stall_seconds
+def watch(server: Server, wait: Callable[[float], bool], poll: Callable[[Metrics], bool]) -> bool:
+    """Return when the work or the engine has ended, or (True) when it is enough; raise when nothing moves any more.
+
+    `wait(seconds)` waits for the end of the work and says whether it has come; `poll` is given the engine's counters.
+    """
+    last_work, last_moved, patience = -1.0, time.monotonic(), server.stall_seconds
     while not wait(POLL_SECONDS):
         server.check()
         if not server.process.alive:
@@ -59,7 +61,7 @@ def _watch(bench: Bench, wait: Callable[[float], bool], poll: Callable[[], bool]
             if sum(counters.get(gauge, 0.0) for gauge in WAITING_GAUGES):
                 raise EngineStalled(f"requests wait, but no token in or out for {patience:.0f} s")
             raise ProbeFailed(f"the tool has sent no request for {patience:.0f} s")
-        if poll():
+        if poll(counters):
             return True
     return False
 
@@ -74,6 +76,7 @@ def _await_idle(server: Server) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
+    """The end of a tool's output, in one line."""
     lines = [line.strip() for line in read_log(log, 20_000)[0].splitlines() if line.strip()]
     return " | ".join(lines[-3:])[-600:] or "it said nothing"

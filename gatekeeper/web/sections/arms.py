@@ -144,8 +144,10 @@ def _badge(arm: ArmView, *, is_live: bool) -> Badge:
 
 def _pool(effective: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     tokens, size_bytes = effective.get("kv_cache_tokens"), effective.get("kv_cache_bytes")
+    longest = effective.get("max_model_len")
     rows = {
         "KV pool": f"{tokens:,} tokens" if tokens else "",
+        "At once": f"{tokens / longest:.1f} requests of {longest:,} tokens" if tokens and longest else "",
         "Pool memory": figures.size(size_bytes) if size_bytes else "",
         "Bytes per token": f"{size_bytes / tokens:,.0f}" if tokens and size_bytes else "",
         "Cache type": str(effective.get("cache_dtype") or ""),

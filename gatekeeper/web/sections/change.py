@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gatekeeper.domain.change import Slo
 from gatekeeper.domain.plan import Plan
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web.run_list import ref_label
@@ -73,6 +74,8 @@ def _facts(run: RunDetail, plan: Plan, now: datetime) -> Iterator[Fact]:
         f"context {deployment.max_context:,}" if deployment.max_context else "",
         f"{deployment.decode_tokens:,} decoded" if deployment.decode_tokens else "",
         f"{deployment.concurrency} concurrent",
+        f"{deployment.request_rate:g} requests/s" if deployment.request_rate else "",
+        _objective(deployment.slo) if deployment.slo else "",
         deployment.scenario if deployment.scenario != "default" else "",
     ]
     yield Fact(label="Deployment", text=", ".join(part for part in declared if part))
@@ -84,6 +87,11 @@ def _facts(run: RunDetail, plan: Plan, now: datetime) -> Iterator[Fact]:
     yield Fact(label="Took", text=_took(run))
     yield Fact(label="Attempt", text=str(run.attempt) if run.attempt > 1 else "")
     yield Fact(label="Run", text=str(run.run_id), is_code=True)
+
+
+def _objective(slo: Slo) -> str:
+    limits = {"TTFT": slo.ttft_ms, "per token": slo.tpot_ms, "end to end": slo.e2e_ms}
+    return " and ".join(f"{name} ≤ {limit:g} ms" for name, limit in limits.items() if limit is not None)
 
 
 def _took(run: RunDetail) -> str:

@@ -1,5 +1,6 @@
 """A whole run over real subprocesses and real HTTP, with a fake engine behind them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,20 +8,24 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.domain.judge import judge
-from gatekeeper.domain.suite import PerformanceProbe
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.speed import COMPANION
+from gatekeeper.domain.suite import PerformanceProbe, Turns
 from gatekeeper.domain.verdict import Report, Verdict
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
 from workers import engines
+from workers.engines.base import Server
 from workers.engines.errors import RunCancelled
 from workers.engines.process import start
 from workers.execute import Bounds, Job, execute
+from workers.suites import turns
 from workers.supervisor import MARKER, end_marked
 
 
@@ -119,6 +124,51 @@ def test_a_probe_in_batches_ends_after_the_one_that_settles_it(
         "baseline": 32, "control": 32, "candidate": 16
     }  # fmt: skip
     assert report.notes[0].startswith(f"fidelity (cold) was ended after batch 2: {reason}")
+
+
+class PacedGenerator:
+    """Stands for vLLM's benchmark: asks the engine itself, and reports the pace set for its kind of cache."""
+
+    def __init__(self, paces: dict[str, float]) -> None:
+        self._paces, self.loads = paces, 0
+
+    def send(self, server: Server, _arguments: Sequence[str], **_seen: object) -> dict[str, object]:
+        server.post("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 1})
+        self.loads += 1
+        pace = self._paces[server.effective.cache_dtype or ""] * (1 + 0.002 * (self.loads % 3))
+        latencies = {f"p{p}_{name}_ms": 1000 / pace for p in (50, 90, 99) for name in ("ttft", "itl", "e2el")}
+        return {
+            "output_lens": [8, 8], "duration": 1.0, "output_throughput": pace, "request_goodput": None, **latencies
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(("pace", "verdict"), [(101.0, Verdict.PASS), (70.0, Verdict.FAIL)])
+def test_speed_is_measured_in_turns_with_launches_of_the_baseline(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, pace: float, verdict: Verdict
+) -> None:
+    generator = PacedGenerator({"auto": 100.0, "fp8_e4m3": pace})
+    monkeypatch.setattr(turns, "load_generator", lambda *_, **__: contextlib.nullcontext(generator))
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine()})
+    probe = PerformanceProbe(
+        probe="performance", prompts=2, input_tokens=8, output_tokens=8, rounds=2, turns=Turns(launches=2)
+    )
+    rules = [{"metric": "throughput_ratio", "at_least": 0.9, "reason": "a test"}]
+    plan = fake_plan()
+    suite = plan.suite.model_copy(update={"probes": (probe, *plan.suite.probes)})
+    policy = Policy.model_validate(plan.policy.model_dump() | {"rules": [*plan.policy.rules, *rules]})
+    plan = plan.model_copy(update={"suite": suite, "policy": policy})
+    recorder = MemoryRun(plan=plan)
+    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=run_id, plan=plan, dead_roles=frozenset()), recorder, bounds)
+    report = judge(plan, recorder.records)
+    assert report.verdict is verdict, report.sentence
+    launches = {
+        role: {row.cluster for row in arm.rows if row.suite == COMPANION}
+        for role, arm in recorder.arms.items()
+    }
+    assert launches == {"baseline": set(), "control": {"launch-1", "launch-2"}, "candidate": {"launch-1"}}
+    assert {"companion-launch-1.log", "arm-launch-1.log"} <= set(recorder.arms["candidate"].artifacts)
+    assert marked_processes(MARKER, run_id) == {}
 
 
 def test_a_setting_that_the_engine_ignores_is_invalid_and_no_suite_runs(

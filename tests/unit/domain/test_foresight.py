@@ -1,11 +1,13 @@
 """What is said of a rule before a run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gatekeeper import catalog
 from gatekeeper.domain.change import Change
+from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.foresight import Foresight, foresee
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
@@ -38,12 +40,12 @@ def seen(rule: dict[str, Any], *, suite: str | Suite = "smoke", noise: Noise | N
     return outlook
 
 
-def measured(metric: str, estimate: float, **more: Any) -> Noise:
+def measured(metric: str, estimate: float, *, launches: Sequence[float] = (), **more: Any) -> Noise:
     fixed: dict[str, Any] = {
         "suite": "s", "mode": "cold", "unit": "x", "n": 1, "clusters": 1, "baseline": None, "candidate": None,
         "lower": None, "upper": None, "confidence": 0.95, "method": "m",
     }  # fmt: skip
-    return Noise(deltas=(Delta(**fixed, metric=metric, estimate=estimate),), **more)
+    return Noise(deltas=(Delta(**fixed, metric=metric, estimate=estimate, launches=tuple(launches)),), **more)
 
 
 def fidelity(**fields: Any) -> Suite:
@@ -179,3 +181,46 @@ def test_what_is_expected_of_the_items_identifies_no_suite() -> None:
     )
     assert bare != suite
     assert bare.fingerprint == suite.fingerprint
+
+
+def speed_suite(**fields: Any) -> Suite:
+    load = {"probe": "performance", "prompts": 4, "input_tokens": 128, "output_tokens": 8, "rounds": 4}
+    return Suite.model_validate({"name": "s", "description": "", "probes": [load | fields]})
+
+
+def test_turns_decide_what_single_launches_cannot() -> None:
+    in_turns = seen(SPEED, suite=speed_suite(turns={"launches": 3}))
+    assert in_turns.outlook == "decidable"
+    assert (
+        "pairs of launches of the baseline that take turns differ by 4% (a planning value)"
+        in in_turns.sentence
+    )
+    assert seen(SPEED, suite=speed_suite(turns={"launches": 1})).outlook == "undecidable"
+    quiet = measured("throughput_ratio", 1.0, launches=[0.001, -0.002, 0.001])
+    tight = seen(SPEED | {"at_least": 0.99}, suite=speed_suite(turns={"launches": 3}), noise=quiet)
+    assert tight.outlook == "decidable"
+    assert "(measured)" in tight.sentence
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"metric": "goodput_ratio", "at_least": 0.9}, "the deployment states no slo"),
+        (SPEED | {"input_tokens": 64}, "prompts of 128 tokens only"),
+    ],
+)
+def test_a_load_that_no_round_has_is_said(rule: dict[str, Any], words: str) -> None:
+    outlook = seen(rule, suite=speed_suite())
+    assert outlook.outlook == "undecidable"
+    assert words in outlook.sentence
+
+
+def test_a_length_among_several_is_known() -> None:
+    several = speed_suite(input_tokens=[64, 128], turns={"launches": 3})
+    assert seen(SPEED | {"input_tokens": 64}, suite=several).outlook == "decidable"
+    assert "64 and 128 tokens" in seen(SPEED | {"input_tokens": 32}, suite=several).sentence
+
+
+def test_the_classic_shape_is_refused_for_a_model_whose_context_it_exceeds() -> None:
+    with pytest.raises(InvalidInput, match="9216 tokens are beyond the model's context"):
+        plan_of(SPEED, suite="classic")

@@ -27,6 +27,8 @@ GOOD: list[dict[str, Any]] = [
     {"metric": "top1_agreement", "at_least": 0.9},
     {"metric": "kv_capacity_ratio", "at_least": 1.8},
     {"metric": "ttft_p50_ratio", "at_most": 1.1, "severity": "warn"},
+    {"metric": "ttft_p90_ratio", "at_most": 0.8, "mode": "warm"},
+    {"metric": "goodput_ratio", "at_least": 0.95, "input_tokens": 1024},
 ]
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"metric": "speed", "at_most": 1}, "unknown metric 'speed'"),
@@ -48,6 +50,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metric": "accuracy", "max_drop": 0.1, "decode_position": [0, 64]}, "of a token metric"),
     ({"metric": "decode_kl", "at_most": 0.1, "decode_position": [64, 64]}, "start < end"),
     ({"metric": "decode_kl", "at_most": 0.1, "mode": "hot"}, "'cold', 'warm', 'first_batch'"),
+    ({"metric": "decode_kl", "at_most": 0.1, "input_tokens": 64}, "not measured by length"),
+    ({"metric": "e2e_p99_ratio", "at_most": 1.1, "decode_position": [0, 64]}, "of a token metric"),
 ]
 REFUSED_BY_SCHEMA = [
     bad for bad, words in BAD if not any(known in words for known in ("possible limit", "start < end"))
@@ -116,6 +120,10 @@ def test_a_policy_of_an_earlier_version_still_loads() -> None:
             "Decode NLL change over decoded tokens 64 to 127, warm: at most 0.05 nats/token.",
         ),
         ({"metric": "top1_agreement", "at_least": 0.9}, "Top-1 agreement: at least 90%."),
+        (
+            {"metric": "ttft_p50_ratio", "at_most": 1.1, "input_tokens": 1024},
+            "TTFT p50 with prompts of 1024 tokens: at most 1.1x the baseline's.",
+        ),
         (
             {"metric": "kv_capacity_ratio", "at_least": 1.8, "severity": "warn"},
             "KV capacity: at least 1.8x the baseline's. This only warns.",

@@ -41,7 +41,7 @@ def test_swapping_the_arms_mirrors_every_difference_and_inverts_every_ratio(
     shift: float, lost: int, gained: int
 ) -> None:
     arms = arms_of(plan_of(), shift=shift, lost=lost, gained=gained)
-    basis = Basis(confidence=0.95, speed_noise={"throughput_ratio": 0.05})
+    basis = Basis(confidence=0.95, speed_noise={("throughput_ratio", "cold", "all"): (0.05,)})
     there = by_place(deltas_between(arms["baseline"], arms["candidate"], basis))
     back = by_place(deltas_between(arms["candidate"], arms["baseline"], basis))
     assert there.keys() == back.keys()

@@ -9,12 +9,13 @@ from typing import cast
 import httpx
 import pytest
 
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Measurement, Stop
-from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe, PerformanceProbe
+from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
-from workers.suites import accuracy, items, performance, scoring
+from workers.suites import accuracy, items, scoring
 from workers.suites.base import Bench
 from workers.suites.documents import Document
 from workers.suites.lm_eval_program import write_samples
@@ -105,8 +106,9 @@ def follower(
     arm = MemoryArm(role="candidate", plan=fake_plan().candidate)
     server = cast("Server", SimpleNamespace(metrics=dict))
     bench = Bench(
-        server=server, sink=arm, run_id="r", workdir=tmp_path, concurrency=1, modes=("cold",), tasks_dir=None,
-        advance=lambda _done, _total: None, settled=settled, references=lambda _mode: {},
+        server=server, sink=arm, run_id="r", workdir=tmp_path, deployment=Deployment(concurrency=1),
+        modes=("cold",), tasks_dir=None, advance=lambda _done, _total: None, settled=settled,
+        references=lambda _mode: {},
     )  # fmt: skip
     batches: list[items.Batch] = [{"gk_facts": [0]}, {"gk_facts": [1]}, {"gk_facts": [2]}]
     return accuracy.Follower(bench=bench, output=tmp_path, batches=batches), arm
@@ -142,27 +144,6 @@ def test_nothing_is_looked_at_after_the_last_batch_and_a_settled_probe_ends(tmp_
 
 def test_a_foreign_task_has_no_batches_of_ours() -> None:
     assert not items.all_bundled(AccuracyProbe(probe="accuracy", tasks=("gsm8k", "gk_facts")))
-
-
-PROBE = PerformanceProbe(probe="performance", prompts=4, input_tokens=8, output_tokens=8, rounds=2)
-RESULT = {
-    "completed": 4, "total_output_tokens": 32, "output_throughput": 101.5, "p50_ttft_ms": 20.0, "p99_ttft_ms": 40.0,
-    "p50_itl_ms": 9.0, "p99_itl_ms": 12.0,
-}  # fmt: skip
-
-
-def test_a_round_gives_its_figures_by_round() -> None:
-    rows = {row.metric: row.value for row in performance.measurements_of(RESULT, 1, PROBE)}
-    assert rows["output_throughput_tok_s"] == 101.5
-    assert rows["failed_requests"] == 0
-
-
-@pytest.mark.parametrize(("change", "failed"), [({"completed": 3}, 1), ({"total_output_tokens": 0}, 4)])
-def test_a_round_with_failures_or_without_tokens_measured_nothing_else(
-    change: dict[str, int], failed: int
-) -> None:
-    (only,) = performance.measurements_of(RESULT | change, 1, PROBE)
-    assert (only.metric, only.value) == ("failed_requests", failed)
 
 
 DOCUMENT = Document(item_id="d", prompt=(1, 2), reference=(7, 8))
