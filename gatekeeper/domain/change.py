@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,13 +14,22 @@ EngineName = Literal["vllm"]
 Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
 
 
+UNDECLARED_CONCURRENCY: Final = 16
+"""Requests in flight where a deployment does not say."""
+
+
 class Deployment(Closed):
     """Where the change is meant to run. Absent values are not declared, so nothing has to cover them."""
 
     max_context: PositiveInt | None = None
     decode_tokens: PositiveInt | None = None
-    concurrency: PositiveInt = 16
+    concurrency: PositiveInt | None = None
     scenario: Scenario = "default"
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests every arm serves at once: as many as declared."""
+        return self.concurrency or UNDECLARED_CONCURRENCY
 
 
 class Ref(Closed):

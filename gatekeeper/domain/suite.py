@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
 
@@ -177,6 +177,11 @@ class Suite(Closed):
         return max(context + decode for context, decode in self._quality_lengths())
 
     @property
+    def quality_prompt(self) -> int:
+        """The longest prompt after which quality is measured, in tokens."""
+        return max(context for context, _ in self._quality_lengths())
+
+    @property
     def quality_decode(self) -> int:
         """The longest decoded stretch at which quality is measured, in tokens."""
         return max(decode for _, decode in self._quality_lengths())
@@ -197,6 +202,39 @@ class Suite(Closed):
             if isinstance(p, ModesProbe) and "chunked" in p.modes
         ]
         return max(lengths, default=0)
+
+    @property
+    def quality_requests(self) -> int | None:
+        """The most requests that can be in flight while quality is measured; None: that is known only at the run.
+
+        In `chunked` mode, alone of all, there is one at a time.
+        """
+        items: list[int | None] = [0]
+        for probe in self.probes:
+            match probe:
+                case FidelityProbe() | ModesProbe() | SaturatedProbe():
+                    items.append(probe.documents)
+                case FreeDecodeProbe():
+                    items.append(2 * probe.prompts)
+                case AccuracyProbe():
+                    counts = probe.items.values()
+                    items.append(None if None in counts else sum(count or 0 for count in counts))
+                case PerformanceProbe() | CapacityProbe():
+                    pass
+                case _:
+                    assert_never(probe)
+        return None if None in items else max(count or 0 for count in items)
+
+    @property
+    def speed_requests(self) -> int | None:
+        """The most requests that can be in flight in a round of the speed probe; None without one."""
+        prompts = [probe.prompts for probe in self.probes if isinstance(probe, PerformanceProbe)]
+        return max(prompts, default=None)
+
+    @property
+    def meets_warm_cache(self) -> bool:
+        """Whether some probe measures quality with its prompts already in the prefix cache."""
+        return any(isinstance(probe, FidelityProbe) for probe in self.probes)
 
     def _quality_lengths(self) -> list[tuple[int, int]]:
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]

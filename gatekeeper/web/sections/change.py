@@ -72,7 +72,7 @@ def _facts(run: RunDetail, plan: Plan, now: datetime) -> Iterator[Fact]:
     declared = [
         f"context {deployment.max_context:,}" if deployment.max_context else "",
         f"{deployment.decode_tokens:,} decoded" if deployment.decode_tokens else "",
-        f"{deployment.concurrency} concurrent",
+        f"{deployment.requests_in_flight} concurrent",
         deployment.scenario if deployment.scenario != "default" else "",
     ]
     yield Fact(label="Deployment", text=", ".join(part for part in declared if part))
