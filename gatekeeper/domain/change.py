@@ -61,8 +61,8 @@ class Change(Closed):
 
     @property
     def label(self) -> str:
-        """The name of this change, or a description of its candidate."""
-        return self.name or self.candidate.label
+        """The name of this change, or a description of what it changes."""
+        return self.name or self.resolved_candidate.label_against(self.resolved_baseline)
 
     @property
     def resolved_baseline(self) -> KVConfig:

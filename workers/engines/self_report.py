@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.v1.sample.logits_processor.interface import BatchUpdate
 
-SECTIONS = ("model_config", "parallel_config", "attention_config", "scheduler_config", "cache_config")
+SECTIONS = ("model_config", "attention_config", "scheduler_config", "cache_config")
 """Parts of vLLM's configuration, the ones that decide a name that several have last."""
 
 
@@ -51,15 +51,16 @@ class SelfReport(V1LogitsProcessor, V2LogitsProcessor):
         return logits
 
     def _report(self) -> None:
-        layers = {} if self._reported else cached_layers(self._config)
-        if not layers:
+        if self._reported:
             return
-        self._reported = True
         try:
-            text = json.dumps(account_of(self._config, layers))
+            layers = cached_layers(self._config)
+            account = account_of(self._config, layers) if layers else None
         except Exception as error:  # noqa: BLE001 - whatever a later vLLM has changed, it must not stop serving
-            text = json.dumps({"error": repr(error)})
-        print(f"{SELF_REPORT}{text}", flush=True)
+            account = {"error": repr(error)}
+        if account is not None:
+            self._reported = True
+            print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
 
 
 def cached_layers(config: Any) -> dict[str, Any]:
@@ -105,23 +106,24 @@ def backend_of(layer: Any) -> str:
 
 
 def scales_of(layers: list[Any]) -> dict[str, Any]:
-    """Smallest and largest scale of keys and of values, and in how many layers all of them are 1.0."""
-    report: dict[str, Any] = {}
-    per_layer = [
-        {name: layer_scale(layer, f"_{name}") for name in ("k_scale", "v_scale")} for layer in layers
-    ]
-    for name in ("k_scale", "v_scale"):
-        found = [scale for scales in per_layer for scale in scales[name]]
-        report[name] = [min(found), max(found)] if found else None
-    known = [[*scales["k_scale"], *scales["v_scale"]] for scales in per_layer]
-    report["unit_scale_layers"] = sum(bool(scales) and set(scales) == {1.0} for scales in known)
-    return report
+    """Smallest and largest scale of keys and values, and in how many layers they are 1.0.
+
+    A layer has its scales as tensors and once more as numbers on the host, and kernels read either; where one of the
+    two is 1.0 throughout, the layer counts as having none.
+    """
+    tensors = [[*numbers(layer, "_k_scale"), *numbers(layer, "_v_scale")] for layer in layers]
+    hosts = [[*numbers(layer, "_k_scale_float"), *numbers(layer, "_v_scale_float")] for layer in layers]
+    found = [scale for scales in (*tensors, *hosts) for scale in scales]
+    unit = [{1.0} in (set(tensor), set(host)) for tensor, host in zip(tensors, hosts, strict=True)]
+    return {"scales": [min(found), max(found)] if found else None, "unit_scale_layers": sum(unit)}
 
 
-def layer_scale(layer: Any, name: str) -> list[float]:
-    """A layer's scales as numbers: one, or one per head."""
-    scale = getattr(layer, name, None)
-    return [] if scale is None else [float(value) for value in scale.detach().float().flatten().tolist()]
+def numbers(layer: Any, name: str) -> list[float]:
+    """An attribute as numbers: one, or one per head, or none."""
+    scale: Any = getattr(layer, name, None)
+    if hasattr(scale, "flatten"):
+        return [float(value) for value in scale.detach().float().flatten().tolist()]
+    return [] if scale is None else [float(scale)]
 
 
 def plain_values(config: Any) -> Iterator[tuple[str, str | int | float | bool | None]]:

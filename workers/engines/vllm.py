@@ -22,7 +22,7 @@ CPU_POOL_GIB = 1
 """KV pool on CPU, the same for every arm, so that capacity in tokens compares bytes per token."""
 
 FORCED_TOKENS = "workers.engines.forced_tokens:ForcedTokens"
-SELF_REPORT = "workers.engines.self_report:SelfReport"
+SELF_REPORT_CLASS = "workers.engines.self_report:SelfReport"
 
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR [\d:\- ]+\[[^\]]*\]\s*)?")
 """What vLLM puts before a line: the process, and level, time and place."""
@@ -48,7 +48,7 @@ class Vllm:
             sys.executable, "-m", "vllm.entrypoints.openai.api_server",
             "--model", plan.model.source, "--served-model-name", plan.model.name,
             "--host", "127.0.0.1", "--port", str(port),
-            "--max-logprobs", "20", "--logits-processors", FORCED_TOKENS, SELF_REPORT,
+            "--max-logprobs", "20", "--logits-processors", FORCED_TOKENS, SELF_REPORT_CLASS,
         ]  # fmt: skip
         if plan.model.revision:
             argv += ["--revision", plan.model.revision]

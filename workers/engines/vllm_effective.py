@@ -89,9 +89,7 @@ def _held(account: Mapping[str, Any]) -> dict[str, Any]:
     if not layers:
         return {}
     quantized = [kind for kind in layers if _has_scales(str(kind["kv_cache_dtype"]))]
-    scales = [
-        scale for kind in quantized for name in ("k_scale", "v_scale") if kind[name] for scale in kind[name]
-    ]
+    scales = [scale for kind in quantized for scale in kind["scales"] or ()]
     unit = sum(kind["unit_scale_layers"] for kind in quantized)
     return {
         "kv_tensor_bytes": account["cache_bytes"],
