@@ -176,8 +176,12 @@ def _complete_once(server: Server) -> None:
     body = {"model": server.plan.model.name, "prompt": "Hello", "max_tokens": 1, "temperature": 0.0}
     try:
         server.post("/v1/completions", body)
-    except (httpx.HTTPStatusError, EngineDied) as error:
+    except EngineDied as error:
         raise EngineRefused(f"it started but could not complete one token: {error}") from error
+    except httpx.HTTPStatusError as error:
+        text, _ = read_log(server.process.log)
+        cause = server.engine.root_cause(text) if error.response.is_server_error else error.response.text[:300]
+        raise EngineRefused(f"it started but could not complete one token: {cause}") from error
 
 
 def free_port() -> int:

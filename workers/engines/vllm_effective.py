@@ -48,7 +48,7 @@ def read_effective(
     served = (models.get("data") or [{}])[0]
     sources: list[tuple[Evidence, Mapping[str, Any]]] = [
         ("measured", _held(account)),
-        ("reported", _overridden(log)),
+        ("reported", _overridden(log, resolved)),
         ("reported", _pool(labels, log)),
         ("reported", _configured(labels)),
         ("reported", {"max_model_len": served.get("max_model_len")}),
@@ -166,9 +166,15 @@ def _value(text: Any, kind: type) -> Any:
         return None
 
 
-def _overridden(log: str) -> dict[str, Any]:
+def _overridden(log: str, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """What the engine came to in spite of its configuration. Offload without a connector moves nothing."""
     off = {found.group(1).replace(" ", "_"): False for found in DISABLED.finditer(log)}
-    return {"scale_warning": SCALE_WARNING if SCALE_WARNING in log else None, **off}
+    idle = resolved.get("kv_offloading_size") is not None and resolved.get("kv_connector") is None
+    return {
+        "scale_warning": SCALE_WARNING if SCALE_WARNING in log else None,
+        "offload_gib": 0.0 if idle else None,
+        **off,
+    }
 
 
 def _logged(log: str) -> dict[str, Any]:
