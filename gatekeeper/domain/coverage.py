@@ -37,7 +37,7 @@ def gaps_of_features(
             "so nothing is evicted"
         )
     budget = candidate.scheduling.max_num_batched_tokens
-    batch = suite.quality_prompt * min(concurrency, suite.quality_requests or concurrency)
+    batch = suite.prompt_tokens_in_flight(concurrency)
     if budget and budget != baseline.scheduling.max_num_batched_tokens and budget >= batch:
         yield f"max_num_batched_tokens {budget}: all prompts in flight have {batch} tokens, so none is split"
     if candidate.reuse.prefix_caching and not suite.meets_warm_cache:

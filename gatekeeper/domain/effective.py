@@ -108,6 +108,8 @@ def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
 
 def _bytes(plan: ArmPlan, effective: EffectiveConfig) -> Iterator[Observation]:
     predicted, measured = plan.predicted_kv_bytes_per_token, effective.kv_bytes_per_token
+    if plan.pool_blocks is not None and effective.kv_tensor_bytes is None:
+        measured = None  # the memory that was set aside is not what a pool of given blocks takes
     if predicted is None or not isinstance(plan.config.eviction, NoEviction):
         return
     memory = "kv_cache_bytes" if effective.kv_tensor_bytes is None else "kv_tensor_bytes"

@@ -177,11 +177,6 @@ class Suite(Closed):
         return max(context + decode for context, decode in self._quality_lengths())
 
     @property
-    def quality_prompt(self) -> int:
-        """The longest prompt after which quality is measured, in tokens."""
-        return max(context for context, _ in self._quality_lengths())
-
-    @property
     def quality_decode(self) -> int:
         """The longest decoded stretch at which quality is measured, in tokens."""
         return max(decode for _, decode in self._quality_lengths())
@@ -224,6 +219,17 @@ class Suite(Closed):
                 case _:
                     assert_never(probe)
         return None if None in items else max(count or 0 for count in items)
+
+    def prompt_tokens_in_flight(self, concurrency: int) -> int:
+        """The most prompt tokens that wait at once while quality is measured; in `chunked` mode one prompt's."""
+        forced = [
+            (probe.context_tokens, probe.documents)
+            for probe in self.probes
+            if isinstance(probe, FidelityProbe | ModesProbe | SaturatedProbe)
+        ]
+        free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
+        at_once = [tokens * min(concurrency, requests) for tokens, requests in (*forced, *free)]
+        return max((*at_once, self.chunked_context_tokens))
 
     @property
     def speed_requests(self) -> int | None:

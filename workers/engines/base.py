@@ -180,7 +180,9 @@ def _complete_once(server: Server) -> None:
         raise EngineRefused(f"it started but could not complete one token: {error}") from error
     except httpx.HTTPStatusError as error:
         text, _ = read_log(server.process.log)
-        cause = server.engine.root_cause(text) if error.response.is_server_error else error.response.text[:300]
+        cause = (
+            server.engine.root_cause(text) if error.response.is_server_error else error.response.text[:300]
+        )
         raise EngineRefused(f"it started but could not complete one token: {cause}") from error
 
 

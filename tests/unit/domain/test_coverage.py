@@ -118,7 +118,7 @@ def test_all_features_of_a_change_are_launched_and_measured_together() -> None:
     plan = plan_of(together, max_context=640)
     words = plan.candidate.serve_flags
     assert {"fp8_e5m2", "--enable-prefix-caching", "--hf-overrides", "256", "8"} <= set(words)
-    assert plan.candidate.modes == ("cold", "warm")
+    assert plan.modes == ("cold", "warm")
     assert plan.coverage_gaps == ()
 
 
