@@ -24,8 +24,9 @@ class RunDocument(RunDetail):
 
 
 class SubmittedDocument(RunDocument):
-    """A run as it was accepted, with what can be said of each rule of its policy beforehand."""
+    """A run as it was accepted, with what can be said beforehand of each rule of its policy and of its coverage."""
 
+    coverage_gaps: list[str]
     foresight: list[Foresight]
 
 
@@ -74,13 +75,18 @@ class CatalogList(BaseModel):
 
 
 class PlanDocument(BaseModel):
-    """What a run would do. `flags` of the engine, and KV bytes, by arm; bytes are null without the model's shape."""
+    """What a run would do. `flags` of the engine, and KV bytes, by arm; bytes are null without the model's shape.
+
+    `coverage_gaps`: what the change declares and the suite does not reach, which keeps the verdict from being PASS.
+    `undeclared`: what the verdict will speak of where the deployment leaves its lengths open.
+    """
 
     plan: dict[str, Any]
     flags: dict[str, list[str]]
     kv_bytes_per_token: dict[str, float | None]
     kv_pool_bytes: dict[str, float | None]
     coverage_gaps: list[str]
+    undeclared: str | None
     foresight: list[Foresight]
 
 
@@ -91,7 +97,12 @@ def run_document(run: RunDetail) -> RunDocument:
 
 def submitted_document(run: RunDetail, submitted: Submitted) -> SubmittedDocument:
     """The document of a run that was just accepted."""
-    return SubmittedDocument(**dict(run), links=_links(run), foresight=list(submitted.foresight))
+    return SubmittedDocument(
+        **dict(run),
+        links=_links(run),
+        coverage_gaps=list(submitted.coverage_gaps),
+        foresight=list(submitted.foresight),
+    )
 
 
 def run_item(run: RunSummary) -> RunListItem:
@@ -114,6 +125,7 @@ def plan_document(preview: Preview) -> PlanDocument:
         kv_bytes_per_token={role: arm.kv_bytes_per_token for role, arm in preview.arms.items()},
         kv_pool_bytes={role: arm.kv_pool_bytes for role, arm in preview.arms.items()},
         coverage_gaps=list(preview.coverage_gaps),
+        undeclared=plan.undeclared,
         foresight=list(preview.foresight),
     )
 

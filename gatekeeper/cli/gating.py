@@ -33,6 +33,8 @@ def gate_change(service: Service, document: Mapping[str, Any]) -> RunStatus:
     """Submit, wait, and return the run when it is done. Raises InvalidInput and ServiceUnavailable."""
     status = service.client.submit(document)
     say(f"{status.name}: run {status.run_id}  {page_url(service.client.url, status.run_id)}")
+    for gap in status.document.get("coverage_gaps", ()):
+        say(f"  no PASS is possible: coverage: {gap}")
     for seen in status.document.get("foresight", ()):
         if seen["outlook"] == "undecidable":
             say(f"  not decidable: {seen['metric']} ({seen['severity']}): {seen['sentence']}")

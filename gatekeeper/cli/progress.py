@@ -52,7 +52,8 @@ def describe(status: RunStatus) -> str:
     progress = status.progress
     match status.state:
         case RunState.QUEUED:
-            what = "queued, waiting for a worker"
+            ahead = status.document.get("ahead")
+            what = f"queued, waiting for a worker{f', {ahead} ahead' if ahead else ''}"
         case RunState.RUNNING:
             items = f" {progress.done}/{progress.total}" if progress.total else ""
             what = ", ".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,9 @@ Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@
 EngineName = Literal["vllm"]
 Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
 
+
+UNDECLARED_CONCURRENCY: Final = 16
+"""Requests in flight where a deployment does not say."""
 
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -39,10 +42,15 @@ class Deployment(Closed):
 
     max_context: PositiveInt | None = None
     decode_tokens: PositiveInt | None = None
-    concurrency: PositiveInt = 16
+    concurrency: PositiveInt | None = None
     request_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     slo: Slo | None = None
     scenario: Scenario = "default"
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests every arm serves at once: as many as declared."""
+        return self.concurrency or UNDECLARED_CONCURRENCY
 
 
 class Ref(Closed):
@@ -74,8 +82,8 @@ class Change(Closed):
 
     @property
     def label(self) -> str:
-        """The name of this change, or a description of its candidate."""
-        return self.name or self.candidate.label
+        """The name of this change, or a description of what it changes."""
+        return self.name or self.resolved_candidate.label_against(self.resolved_baseline)
 
     @property
     def resolved_baseline(self) -> KVConfig:

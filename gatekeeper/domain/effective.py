@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from gatekeeper.domain.kv_config import NoEviction, SlidingWindow
-from gatekeeper.domain.measurement import EffectiveConfig
+from gatekeeper.domain.kv_config import Fp8, KVConfig, NoEviction, NoQuantization, SlidingWindow, TurboQuant
+from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 from gatekeeper.domain.plan import ArmPlan
-from gatekeeper.domain.vllm_flags import cache_dtype
+from gatekeeper.domain.vllm_flags import cache_dtype, same_argument
 
 BYTES_TOLERANCE = 0.02
 """Relative: pools are whole blocks, so memory / tokens exceeds the formula by up to about one block in fifty."""
 
+SIXTEEN_BIT: Final = ("bfloat16", "float16")
+
+POOL_IS_FIXED: Final = "on CPU the pool has a fixed size, whatever this says"
+NOT_SAID: Final = "the engine did not say"
+UNKNOWN_ARGUMENT: Final = "the engine reports no setting of this name"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """One setting: what was asked for, what the engine says, and whether that agrees.
+    """One setting: what was asked for, what the engine came to, whether that agrees, and how it is known.
 
-    `agrees` is None where the engine offers no observable for it.
+    `agrees` is None where that cannot be told; then `reason` says why.
     """
 
     setting: str
     requested: str
     effective: str | None
     agrees: bool | None
+    evidence: Evidence | None = None
+    reason: str = ""
 
     @property
     def sentence(self) -> str:
@@ -32,83 +42,202 @@ class Observation:
 
 
 def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...]:
-    """Hold the effective configuration of a launched arm against its plan."""
-    config = plan.config
-    observations = [
+    """Hold the effective configuration of a launched arm against its plan: every setting that the plan makes."""
+    return (
         _dtype(plan, effective),
-        _bytes(plan, effective),
-        _switch("prefix_caching", config.reuse.prefix_caching, effective.prefix_caching),
-        _window(plan, effective),
-        _number("block_size", config.scheduling.block_size, effective.block_size),
-        _number("max_model_len", plan.max_model_len, effective.max_model_len),
-    ]
-    unobservable = {
-        "chunked_prefill": config.scheduling.chunked_prefill,
-        "max_num_batched_tokens": config.scheduling.max_num_batched_tokens,
-        "offload_gib": config.reuse.offload_gib,
-    } | dict(config.engine_args)
-    observations += [
-        Observation(setting=name, requested=str(value), effective=None, agrees=None)
-        for name, value in unobservable.items()
-        if value is not None
-    ]
-    return tuple(observation for observation in observations if observation is not None)
+        *_stored(plan.config, effective),
+        *_bytes(plan, effective),
+        *_scales(plan.config, effective),
+        *_window(plan.config, effective),
+        *_fields(plan, effective),
+        *_arguments(plan.config, effective),
+    )
 
 
-def mismatches(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
+def mismatches(observations: Sequence[Observation]) -> tuple[Observation, ...]:
     """The settings that the engine did not apply."""
     return tuple(observation for observation in observations if observation.agrees is False)
 
 
+def unverified(
+    baseline: Sequence[Observation], candidate: Sequence[Observation]
+) -> tuple[tuple[Observation, ...], bool]:
+    """The settings of the candidate alone that could not be verified, and whether those are all that it changes."""
+    known = {(row.setting, row.requested) for row in baseline}
+    own = [row for row in candidate if (row.setting, row.requested) not in known]
+    open_ = tuple(row for row in own if row.agrees is None)
+    return open_, bool(own) and len(open_) == len(own)
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+
+
 def _dtype(plan: ArmPlan, effective: EffectiveConfig) -> Observation:
-    requested = cache_dtype(plan.config.quantization)
-    sixteen_bit = ("auto", "bfloat16", "float16")
-    seen = effective.cache_dtype
-    agrees = seen in sixteen_bit if requested == "auto" else seen == requested
+    """What the engine's configuration calls the cache. Silence is a mismatch: without this nothing is known."""
+    requested, seen = cache_dtype(plan.config.quantization), effective.cache_dtype
+    agrees = seen in ("auto", *SIXTEEN_BIT) if requested == "auto" else seen == requested
+    shown = "16-bit" if requested == "auto" else str(requested)
     return Observation(
-        setting="cache_dtype",
-        requested="16-bit" if requested == "auto" else str(requested),
-        effective=seen,
-        agrees=agrees,
+        setting="cache_dtype", requested=shown, effective=seen, agrees=agrees,
+        evidence=effective.evidence.get("cache_dtype"),
+    )  # fmt: skip
+
+
+def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """The element type of the tensors that hold the cache, of every layer."""
+    sixteen_bit = isinstance(config.quantization, NoQuantization)
+    types = effective.stored_types
+    quantized = [name for name in types if name not in SIXTEEN_BIT and not name.startswith("float32")]
+    if sixteen_bit:
+        agrees = all(name in SIXTEEN_BIT for name in types)
+    elif isinstance(
+        config.quantization, TurboQuant
+    ):  # the engine leaves the first and last layers as they are
+        agrees = bool(quantized)
+    else:
+        agrees = len(quantized) == len(types)
+    yield Observation(
+        setting="stored_type",
+        requested="16-bit" if sixteen_bit else "quantized",
+        effective=_layers(types) or None,
+        agrees=agrees if types else None,
+        evidence=effective.evidence.get("stored_types"),
+        reason="" if types else NOT_SAID,
     )
 
 
-def _bytes(plan: ArmPlan, effective: EffectiveConfig) -> Observation | None:
+def _bytes(plan: ArmPlan, effective: EffectiveConfig) -> Iterator[Observation]:
     predicted, measured = plan.predicted_kv_bytes_per_token, effective.kv_bytes_per_token
+    if plan.pool_blocks is not None and effective.kv_tensor_bytes is None:
+        measured = None  # the memory that was set aside is not what a pool of given blocks takes
     if predicted is None or not isinstance(plan.config.eviction, NoEviction):
-        return None
-    agrees = None if measured is None else abs(measured / predicted - 1) <= BYTES_TOLERANCE
-    shown = None if measured is None else f"{measured:,.0f} bytes"
-    return Observation(
-        setting="kv_bytes_per_token", requested=f"{predicted:,.0f} bytes", effective=shown, agrees=agrees
+        return
+    memory = "kv_cache_bytes" if effective.kv_tensor_bytes is None else "kv_tensor_bytes"
+    yield Observation(
+        setting="kv_bytes_per_token",
+        requested=f"{predicted:,.0f} bytes",
+        effective=None if measured is None else f"{measured:,.0f} bytes",
+        agrees=None if measured is None else abs(measured / predicted - 1) <= BYTES_TOLERANCE,
+        evidence=None if measured is None else effective.evidence.get(memory),
+        reason=NOT_SAID if measured is None else "",
     )
 
 
-def _switch(setting: str, requested: bool | None, seen: bool | None) -> Observation | None:
-    if requested is None:
-        return None
-    return Observation(
-        setting=setting,
-        requested="on" if requested else "off",
-        effective=None if seen is None else ("on" if seen else "off"),
-        agrees=None if seen is None else seen == requested,
+def _scales(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """FP8 scales. Scales from the checkpoint that cannot be verified count as not applied.
+
+    Engines fall back to 1.0 in silence where a checkpoint has no scales or they are not loaded, so that silence is what
+    the fault looks like.
+    """
+    if not isinstance(config.quantization, Fp8):
+        return
+    requested, unit, scaled = (
+        config.quantization.scales,
+        effective.unit_scale_layers,
+        effective.scaled_layers,
+    )
+    warned = effective.scale_warning is not None
+    if unit is None or scaled is None:
+        seen, is_scaled = ("1.0, as the engine warns" if warned else None), False
+        is_unit: bool | None = True if warned else None
+        evidence = effective.evidence.get("scale_warning")
+    else:
+        seen, is_unit, is_scaled = _scale_phrase(effective), scaled == 0, unit == 0 and not warned
+        evidence = effective.evidence.get("unit_scale_layers")
+    yield Observation(
+        setting="quantization.scales",
+        requested="unit (1.0)" if requested == "unit" else requested,
+        effective=seen,
+        agrees=is_unit if requested == "unit" else is_scaled,
+        evidence=evidence,
+        reason="" if seen else NOT_SAID,
     )
 
 
-def _number(setting: str, requested: int | None, seen: int | None) -> Observation | None:
-    if requested is None:
-        return None
-    return Observation(
-        setting=setting,
-        requested=str(requested),
-        effective=None if seen is None else str(seen),
-        agrees=None if seen is None else seen == requested,
+def _scale_phrase(effective: EffectiveConfig) -> str:
+    unit, scaled = effective.unit_scale_layers or 0, effective.scaled_layers or 0
+    if not scaled:
+        return f"1.0 in all {unit} layers"
+    spread = f"{effective.smallest_scale:.3g} to {effective.largest_scale:.3g}"
+    warned = f", but it warns: {effective.scale_warning}" if effective.scale_warning and not unit else ""
+    return f"{spread}, 1.0 in {unit} of {unit + scaled} layers" if unit else f"{spread}{warned}"
+
+
+def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """A sliding window is asked of every layer; what the layers have counts more than the configuration's figure."""
+    if not isinstance(config.eviction, SlidingWindow):
+        return
+    window, layers = config.eviction.window, effective.windows
+    figures = [effective.sliding_window] if effective.sliding_window is not None else []
+    named = "windows" if layers else "sliding_window"
+    yield Observation(
+        setting="sliding_window",
+        requested=str(window),
+        effective=_layers(layers) or (str(figures[0]) if figures else None),
+        agrees={*layers, *map(str, figures)} == {str(window)} if layers or figures else None,
+        evidence=effective.evidence.get(named),
+        reason="" if layers or figures else NOT_SAID,
     )
 
 
-def _window(plan: ArmPlan, effective: EffectiveConfig) -> Observation | None:
-    match plan.config.eviction:
-        case SlidingWindow(window=window):
-            return _number("sliding_window", window, effective.sliding_window)
+def _layers(counts: Mapping[str, int]) -> str:
+    """What the layers have, such as `uint8` if all have it, or `uint8 (28 layers), bfloat16 (2 layers)`."""
+    return (
+        next(iter(counts))
+        if len(counts) == 1
+        else ", ".join(f"{name} ({count} layers)" for name, count in counts.items())
+    )
+
+
+# --- reuse, scheduling and passed-through arguments ------------------------------------------------------------------
+
+
+def _fields(plan: ArmPlan, effective: EffectiveConfig) -> Iterator[Observation]:
+    reuse, scheduling = plan.config.reuse, plan.config.scheduling
+    requested: dict[str, Any] = {
+        "prefix_caching": reuse.prefix_caching,
+        "offload_gib": reuse.offload_gib,
+        "chunked_prefill": scheduling.chunked_prefill,
+        "max_num_batched_tokens": scheduling.max_num_batched_tokens,
+        "max_num_seqs": plan.max_num_seqs,
+        "block_size": scheduling.block_size,
+        "max_model_len": plan.max_model_len,
+        "gpu_memory_utilization": scheduling.gpu_memory_utilization,
+    }
+    for name, value in requested.items():
+        if value is None:
+            continue
+        seen = getattr(effective, name)
+        idle = name == "gpu_memory_utilization" and plan.device == "cpu"
+        yield Observation(
+            setting=name,
+            requested=_shown(value),
+            effective=None if seen is None else _shown(seen),
+            agrees=None if seen is None or idle else seen == value,
+            evidence=effective.evidence.get(name),
+            reason=POOL_IS_FIXED if idle else NOT_SAID if seen is None else "",
+        )
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "on" if value else "off"
+        case float():
+            return f"{value:g}"
         case _:
-            return None
+            return str(value)
+
+
+def _arguments(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    for name, value in config.engine_args.items():
+        known = name.replace("-", "_")
+        seen = effective.arguments.get(known)
+        yield Observation(
+            setting=name,
+            requested=str(value),
+            effective=seen,
+            agrees=None if seen is None else same_argument(known, value, seen),
+            evidence=effective.evidence.get(known),
+            reason=UNKNOWN_ARGUMENT if seen is None else "",
+        )

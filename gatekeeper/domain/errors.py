@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 class GatekeeperError(Exception):
@@ -14,6 +15,14 @@ class GatekeeperError(Exception):
         super().__init__(f"{summary}: {detail}" if detail else summary)
 
 
+EXCERPT_LENGTH: Final = 300
+"""Characters of a caller's own words that an answer repeats at most."""
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldProblem:
     """What is wrong with one field: `field` is a dotted path, `allowed` says what would be accepted."""
@@ -21,6 +30,11 @@ class FieldProblem:
     field: str
     problem: str
     allowed: str = ""
+
+    def __post_init__(self) -> None:
+        """Cut what a caller sent, which may be of any length."""
+        object.__setattr__(self, "field", _excerpt(self.field))
+        object.__setattr__(self, "problem", _excerpt(self.problem))
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem}" + (f" (allowed: {self.allowed})" if self.allowed else "")

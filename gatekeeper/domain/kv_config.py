@@ -185,10 +185,25 @@ class KVConfig(Closed):
     @property
     def label(self) -> str:
         """A short name made of what is not default, such as `fp8_e4m3 + sliding_window(1024)`."""
+        return " + ".join(self._parts()) or "16-bit full cache"
+
+    def label_against(self, baseline: KVConfig) -> str:
+        """A short name made of what differs from `baseline`."""
+        own = [part for part in self._parts() if part not in baseline._parts()]
+        if self.reuse.prefix_caching is False and baseline.reuse.prefix_caching is not False:
+            own.append("no prefix caching")
+        return " + ".join(own) or self.label
+
+    def _parts(self) -> list[str]:
         parts = []
         if self.quantization.scheme != "none":
             bits = getattr(self.quantization, "bits", None)
-            parts.append(self.quantization.scheme + (f"-{bits}" if bits else ""))
+            scales = getattr(self.quantization, "scales", "unit")
+            parts.append(
+                self.quantization.scheme
+                + (f"-{bits}" if bits else "")
+                + (f" ({scales} scales)" if scales != "unit" else "")
+            )
         if self.eviction.policy != "none":
             parameters = self.eviction.model_dump(exclude={"policy"}, exclude_none=True)
             parts.append(f"{self.eviction.policy}({', '.join(str(value) for value in parameters.values())})")
@@ -198,4 +213,4 @@ class KVConfig(Closed):
             parts.append(f"offload {self.reuse.offload_gib:g} GiB")
         parts += [f"{key}={value}" for key, value in self.scheduling.model_dump(exclude_none=True).items()]
         parts += [f"{key}={value}" for key, value in self.engine_args.items()]
-        return " + ".join(parts) or "16-bit full cache"
+        return parts

@@ -39,6 +39,8 @@ class ModelShape(Closed):
     rope_dim: NonNegativeInt = 0
     max_context: PositiveInt
     bytes_per_element: PositiveInt = 2
+    checkpoint_kv_scheme: str | None = None
+    """What the checkpoint itself says its cache is to be quantized to; None: it leaves that to the engine."""
 
     @property
     def elements_per_token(self) -> int:
@@ -61,10 +63,30 @@ class ModelShape(Closed):
                 latent_dim=int(text.get("kv_lora_rank") or 0),
                 rope_dim=int(text.get("qk_rope_head_dim") or 0) if text.get("kv_lora_rank") else 0,
                 max_context=int(text["max_position_embeddings"]),
+                checkpoint_kv_scheme=checkpoint_kv_scheme(config),
             )
         except (KeyError, TypeError, ValueError) as error:
             problem = f"not a decoder's config.json: {error!r}"
             raise InvalidInput([FieldProblem(field="model config", problem=problem)]) from error
+
+
+def checkpoint_kv_scheme(config: Mapping[str, Any]) -> str | None:
+    """What a checkpoint's `quantization_config` says of its KV cache, in words, or None.
+
+    compressed-tensors writes a `kv_cache_scheme`, ModelOpt a `kv_cache_quant_algo` too, some of it one level deeper.
+    """
+    for section in (config, config.get("text_config")):
+        outer = section.get("quantization_config") if isinstance(section, Mapping) else None
+        for level in (outer, outer.get("quantization")) if isinstance(outer, Mapping) else ():
+            if not isinstance(level, Mapping):
+                continue
+            scheme = level.get("kv_cache_scheme")
+            if isinstance(scheme, Mapping):
+                return f"{scheme.get('num_bits', '?')}-bit {scheme.get('type', '?')}"
+            named = level.get("kv_cache_quant_algo") or scheme
+            if isinstance(named, str) and named.casefold() not in ("none", "auto"):
+                return named
+    return None
 
 
 def bits_per_element(quantization: Quantization, *, head_dim: int, native_bits: int = 16) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["baseline", "control", "candidate"]
@@ -101,6 +101,14 @@ class Exercise:
         return "did not move" if self.expected == "moved" else f"moved by {self.moved:g}"
 
 
+Evidence = Literal["measured", "reported", "echoed"]
+"""How it is known what a setting came to.
+
+`measured`: from what the engine allocated, holds or did. `reported`: from the configuration that the engine resolved,
+which shows what it overrode but not that the setting has an effect. `echoed`: the engine repeated its command line.
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stop:
     """A probe that was ended on purpose in one mode, after its first `batches` batches: more would decide nothing."""
@@ -113,25 +121,48 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectiveConfig:
-    """What the engine says it runs with, read back from the engine itself. None: it did not say.
+    """What an engine runs with, read back from the engine itself. None, or a key that is absent: it did not say.
 
     `kv_cache_tokens`: how many tokens of full-length sequences fit, the last block of each partly empty;
-    `kv_cache_slots`: token places in all blocks; `kv_cache_bytes`: the memory of the whole pool.
+    `kv_cache_slots`: token places in all blocks; `kv_cache_bytes`: the memory set aside for the pool;
+    `kv_tensor_bytes`: the memory of the cache tensors that were allocated.
     """
 
     cache_dtype: str | None = None
     kv_cache_tokens: int | None = None
     kv_cache_slots: int | None = None
     kv_cache_bytes: int | None = None
+    kv_tensor_bytes: int | None = None
+    stored_types: Mapping[str, int] = field(default_factory=dict)
+    """Element type of the cache tensors, such as `uint8` -> number of layers."""
+    windows: Mapping[str, int] = field(default_factory=dict)
+    """Attention window in tokens, or `none` -> number of layers."""
+    smallest_scale: float | None = None
+    largest_scale: float | None = None
+    """Of keys and values, over all layers with a quantized cache."""
+    unit_scale_layers: int | None = None
+    """Layers with a quantized cache whose scales are all 1.0."""
+    scaled_layers: int | None = None
+    """Layers with a quantized cache and any other scale."""
+    scale_warning: str | None = None
+    """The engine's warning that some layer's scales are 1.0."""
     block_size: int | None = None
     prefix_caching: bool | None = None
+    offload_gib: float | None = None
     sliding_window: int | None = None
-    model_dtype: str | None = None
+    chunked_prefill: bool | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
     max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    model_dtype: str | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Passed-through engine argument, named with underscores -> its value in effect."""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    """Name of a field above, or of an argument -> how its value is known."""
 
     @property
     def kv_bytes_per_token(self) -> float | None:
-        """Bytes per token that the pool really spends, or None where the engine does not report both figures."""
-        if not self.kv_cache_slots or self.kv_cache_bytes is None:
-            return None
-        return self.kv_cache_bytes / self.kv_cache_slots
+        """Bytes that one cached token takes, of the tensors if they are known, or None without both figures."""
+        size = self.kv_cache_bytes if self.kv_tensor_bytes is None else self.kv_tensor_bytes
+        return None if size is None or not self.kv_cache_slots else size / self.kv_cache_slots

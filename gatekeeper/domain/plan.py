@@ -8,13 +8,21 @@ import math
 
 from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
+from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import CHUNKS, SaturatedProbe, Suite
-from gatekeeper.domain.vllm_flags import FORBIDDEN_ARGUMENTS, Device, serve_flags, unsupported
+from gatekeeper.domain.vllm_flags import (
+    FORBIDDEN_ARGUMENTS,
+    TYPED_ARGUMENTS,
+    Device,
+    argument_problem,
+    serve_flags,
+    unsupported,
+)
 
 
 class Model(Closed):
@@ -117,7 +125,7 @@ class Plan(Closed):
     @property
     def concurrency(self) -> int:
         """Requests in flight, the same in every arm."""
-        return self.change.deployment.concurrency
+        return self.change.deployment.requests_in_flight
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -126,15 +134,20 @@ class Plan(Closed):
 
     @property
     def coverage_gaps(self) -> tuple[str, ...]:
-        """What the deployment declares and the suite does not reach, one phrase each."""
-        declared, gaps = self.change.deployment, []
-        if declared.max_context and declared.max_context > self.suite.quality_context:
-            gaps.append(f"max_context {declared.max_context} > {self.suite.quality_context} tokens reached")
-        if declared.decode_tokens and declared.decode_tokens > self.suite.quality_decode:
-            gaps.append(
-                f"decode_tokens {declared.decode_tokens} > {self.suite.quality_decode} tokens decoded"
-            )
-        return tuple(gaps)
+        """What the change declares and the suite does not reach, one phrase each.
+
+        Every suite runs on the whole candidate, all its features together.
+        """
+        baseline, candidate = self.baseline.config, self.candidate.config
+        return (
+            *gaps_of_deployment(self.change.deployment, self.suite, self.policy),
+            *gaps_of_features(baseline, candidate, self.suite, concurrency=self.concurrency),
+        )
+
+    @property
+    def undeclared(self) -> str | None:
+        """What the verdict will speak of where the deployment leaves its lengths open."""
+        return undeclared(self.change.deployment, self.candidate.config, self.suite)
 
 
 CONTEXT_HEADROOM = 128
@@ -153,6 +166,7 @@ def make_plan(
     """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
+    problems += _idle_problems(change, device)
     for arm, config in configs.items():
         problems += unsupported(config, arm=arm, device=device)
         problems += _argument_problems(config, arm, allowed_arguments)
@@ -166,7 +180,7 @@ def make_plan(
             model=model,
             config=config,
             max_model_len=config.scheduling.max_model_len or _default_length(change, model, suite),
-            max_num_seqs=config.scheduling.max_num_seqs or change.deployment.concurrency,
+            max_num_seqs=config.scheduling.max_num_seqs or change.deployment.requests_in_flight,
         )
         for arm, config in configs.items()
     }
@@ -186,6 +200,22 @@ def _baseline_problems(baseline: KVConfig) -> list[FieldProblem]:
         return []
     allowed = "scheme none, policy none"
     return [FieldProblem(field="baseline", problem="not a 16-bit full cache", allowed=allowed)]
+
+
+def _idle_problems(change: Change, device: Device) -> list[FieldProblem]:
+    """What would change nothing on this device."""
+    before, after = (
+        config.scheduling.gpu_memory_utilization
+        for config in (change.resolved_baseline, change.resolved_candidate)
+    )
+    if device != "cpu" or before == after:
+        return []
+    problem = "without effect on CPU, where every arm has a pool of the same size"
+    return [
+        FieldProblem(
+            field="candidate.scheduling.gpu_memory_utilization", problem=problem, allowed="the baseline's"
+        )
+    ]
 
 
 def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldProblem]:
@@ -217,12 +247,18 @@ def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> l
         problems.append(FieldProblem(field=f"{arm}.engine_args", problem="the same argument is there twice"))
     for name, value in config.engine_args.items():
         field, dashed = f"{arm}.engine_args.{name}", name.replace("_", "-")
-        if dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS:
+        required = argument_problem(name, value)
+        if dashed in TYPED_ARGUMENTS:
+            place = f"{arm}.{TYPED_ARGUMENTS[dashed]}"
+            problems.append(FieldProblem(field=field, problem="there is a field for this", allowed=place))
+        elif dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS:
             problems.append(FieldProblem(field=field, problem="not allowed by the operator", allowed=names))
         elif isinstance(value, str) and value.startswith("-"):
             problems.append(
                 FieldProblem(field=field, problem=f"{value!r} looks like a flag", allowed="a plain value")
             )
+        elif required is not None:
+            problems.append(FieldProblem(field=field, problem=f"got {value!r}", allowed=required))
     return problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
 
@@ -261,6 +261,50 @@ class Suite(Closed):
     def launches(self) -> int:
         """The most pairs of launches that take turns."""
         return self.speed.turns.launches if self.speed and self.speed.turns else 1
+
+    @property
+    def quality_requests(self) -> int | None:
+        """The most requests that can be in flight while quality is measured; None: that is known only at the run.
+
+        In `chunked` mode, alone of all, there is one at a time.
+        """
+        items: list[int | None] = [0]
+        for probe in self.probes:
+            match probe:
+                case FidelityProbe() | ModesProbe() | SaturatedProbe():
+                    items.append(probe.documents)
+                case FreeDecodeProbe():
+                    items.append(2 * probe.prompts)
+                case AccuracyProbe():
+                    counts = probe.items.values()
+                    items.append(None if None in counts else sum(count or 0 for count in counts))
+                case PerformanceProbe() | CapacityProbe():
+                    pass
+                case _:
+                    assert_never(probe)
+        return None if None in items else max(count or 0 for count in items)
+
+    def prompt_tokens_in_flight(self, concurrency: int) -> int:
+        """The most prompt tokens that wait at once while quality is measured; in `chunked` mode one prompt's."""
+        forced = [
+            (probe.context_tokens, probe.documents)
+            for probe in self.probes
+            if isinstance(probe, FidelityProbe | ModesProbe | SaturatedProbe)
+        ]
+        free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
+        at_once = [tokens * min(concurrency, requests) for tokens, requests in (*forced, *free)]
+        return max((*at_once, self.chunked_context_tokens))
+
+    @property
+    def speed_requests(self) -> int | None:
+        """The most requests that can be in flight in a round of the speed probe; None without one."""
+        prompts = [probe.prompts for probe in self.probes if isinstance(probe, PerformanceProbe)]
+        return max(prompts, default=None)
+
+    @property
+    def meets_warm_cache(self) -> bool:
+        """Whether some probe measures quality with its prompts already in the prefix cache."""
+        return any(isinstance(probe, FidelityProbe) for probe in self.probes)
 
     def _quality_lengths(self) -> list[tuple[int, int]]:
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]

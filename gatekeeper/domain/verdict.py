@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from gatekeeper.domain.base import Closed
-from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.measurement import Evidence, Mode
 from gatekeeper.domain.policy import Rule
 
 
@@ -119,13 +119,19 @@ class Noise(Closed):
 
 
 class SettingRow(Closed):
-    """A setting of one arm: requested, effective, and whether they agree (None: the engine does not say)."""
+    """A setting of one arm: requested, effective, whether they agree, and how that is known.
+
+    `agrees` is None where it cannot be told, for the `reason` given. A report from before `evidence` and `reason` were
+    stored has neither.
+    """
 
     arm: str
     setting: str
     requested: str
     effective: str | None
     agrees: bool | None
+    evidence: Evidence | None = None
+    reason: str = ""
 
 
 class EngineInfo(Closed):

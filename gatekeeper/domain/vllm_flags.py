@@ -60,6 +60,43 @@ FORBIDDEN_ARGUMENTS: Final = frozenset(
 """Never passed through, whatever the operator allows: code, paths, hosts, ports, identity."""
 
 
+TYPED_ARGUMENTS: Final[Mapping[str, str]] = {
+    "kv-cache-dtype": "quantization.scheme",
+    "hf-overrides": "eviction",
+    "kv-offloading-size": "reuse.offload_gib",
+    **{switch: ".".join(place) for place, switch in SWITCHES.items()},
+    **{flag[2:]: f"scheduling.{field}" for field, (flag, _) in SCALAR_FLAGS.items()},
+}
+"""Flags that fields of the configuration stand for -> the field. As engine arguments they would contradict it."""
+
+DTYPES: Final = ("auto", "bfloat16", "float16", "half", "float32", "float")
+"""vLLM's model types; `half` and `float` are other names."""
+
+
+def argument_problem(name: str, value: EngineArgument) -> str | None:
+    """What is wrong with the value of an engine argument whose type is known here, as what it has to be instead."""
+    match name.replace("_", "-"):
+        case "dtype":
+            return None if value in DTYPES else f"one of {', '.join(DTYPES)}"
+        case "seed":
+            whole = str(value).isdigit() and not isinstance(value, bool)
+            return None if whole else "a whole number from 0"
+        case "enforce-eager":
+            return None if isinstance(value, bool) else "true or false"
+        case "attention-backend":
+            named = isinstance(value, str) and value.replace("_", "").isalnum()
+            return None if named else "the name of a backend, such as FLASH_ATTN"
+        case _:
+            return None
+
+
+def same_argument(name: str, requested: EngineArgument, seen: str) -> bool:
+    """Whether an engine argument came to what was asked for; `auto` asks for whatever the engine chooses."""
+    other_names = {"half": "float16", "float": "float32"} if name == "dtype" else {}
+    asked = other_names.get(str(requested), str(requested))
+    return asked == "auto" or asked.casefold() == seen.casefold()
+
+
 def cache_dtype(quantization: Quantization) -> str | None:
     """Return vLLM's `--kv-cache-dtype` for a scheme, or None where vLLM has no such cache."""
     match quantization:
@@ -119,12 +156,15 @@ def unsupported(config: KVConfig, *, arm: str, device: Device) -> list[FieldProb
 def serve_flags(config: KVConfig, *, shape: ModelShape | None) -> tuple[str, ...]:
     """Return the flags of `vllm serve` that put `config` into effect, in a fixed order.
 
-    `shape` is needed for a sliding window, which vLLM takes per layer from the model's own configuration.
+    `shape` is needed for a sliding window, which vLLM takes per layer from the model's own configuration, and to keep
+    16 bits where the checkpoint asks for a quantized cache.
     Raises ValueError for what `unsupported` reports.
     """
     dtype = cache_dtype(config.quantization)
     if dtype is None:
         raise ValueError(f"vLLM has no KV cache for {config.quantization.scheme}")
+    if dtype == "auto" and shape is not None and shape.checkpoint_kv_scheme is not None:
+        dtype = _sixteen_bit(config)  # `auto` would follow the checkpoint
     flags = ["--kv-cache-dtype", dtype]
     for (axis, field), switch in SWITCHES.items():
         value = getattr(getattr(config, axis), field)
@@ -140,6 +180,11 @@ def serve_flags(config: KVConfig, *, shape: ModelShape | None) -> tuple[str, ...
     for name, argument in sorted(config.engine_args.items()):
         flags += _argument_flags(name, argument)
     return tuple(flags)
+
+
+def _sixteen_bit(config: KVConfig) -> str:
+    """The 16-bit type of the cache that fits the model's own."""
+    return "float16" if config.engine_args.get("dtype") in ("float16", "half") else "bfloat16"
 
 
 def _window_flags(config: KVConfig, shape: ModelShape | None) -> list[str]:

@@ -91,9 +91,16 @@ def _delta_table(run: RunView) -> Iterator[str]:
 
 
 def _settings_table(settings: Sequence[SettingRow]) -> Iterator[str]:
-    agreement = {True: "yes", False: "NO", None: "not reported"}
+    agreement = {True: "yes", False: "NO", None: "not verified"}
     rows = [
-        (row.arm, row.setting, row.requested, row.effective or "not reported", agreement[row.agrees])
+        (
+            row.arm,
+            row.setting,
+            row.requested,
+            row.effective or "not reported",
+            agreement[row.agrees] + (f": {row.reason}" if row.reason else ""),
+            row.evidence or "-",
+        )
         for row in settings
     ]
-    yield from _table(("arm", "setting", "requested", "effective", "agree"), rows)
+    yield from _table(("arm", "setting", "requested", "effective", "agree", "known by"), rows)

@@ -155,9 +155,11 @@ def _policy(plan: Plan, foresight: Sequence[Foresight]) -> Iterator[str]:
 
 
 def _coverage(plan: Plan) -> Iterator[str]:
-    if not plan.coverage_gaps:
+    gaps, undeclared = plan.coverage_gaps, plan.undeclared
+    if gaps:
+        yield "Coverage gaps: no PASS is possible (INVALID)"
+    else:
         yield "Coverage: the suite reaches all that the deployment declares"
-        return
-    yield "Coverage gaps: no PASS is possible (INVALID)"
-    for gap in plan.coverage_gaps:
-        yield from wrapped(gap, indent="  ")
+    for phrase in (*gaps, undeclared):
+        if phrase is not None:
+            yield from wrapped(phrase, indent="  ")

@@ -107,12 +107,19 @@ def _deltas(deltas: Sequence[Delta]) -> Iterator[str]:
 
 def _settings(settings: Sequence[SettingRow]) -> Iterator[str]:
     yield "Settings, requested and effective"
-    marks = {True: "", False: "<-- DIFFERS", None: ""}
+    marks = {True: "", False: "<-- DIFFERS", None: "not verified"}
     rows = [
-        (row.arm, row.setting, row.requested, row.effective or "not reported", marks[row.agrees])
+        (
+            row.arm,
+            row.setting,
+            row.requested,
+            row.effective or "not reported",
+            row.evidence or "-",
+            marks[row.agrees],
+        )
         for row in settings
     ]
-    yield from columns(("arm", "setting", "requested", "effective", ""), rows)
+    yield from columns(("arm", "setting", "requested", "effective", "known by", ""), rows)
 
 
 def _facts(run: RunView) -> Iterator[str]:

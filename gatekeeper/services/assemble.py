@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.verdict import Delta, EngineInfo, Report
 from gatekeeper.services.views import ArmView, DeltaView, EventView, RunDetail, RunSummary
 from gatekeeper.storage.arm_tables import ArmRow
+from gatekeeper.storage.base import Json
+from gatekeeper.storage.queries import ListedRun
 from gatekeeper.storage.tables import DeltaRow, EventRow, RunRow
 
 
-def run_summary(run: RunRow) -> RunSummary:
+def run_summary(listed: ListedRun) -> RunSummary:
     """A run in a list."""
-    return RunSummary.model_validate(_summary(run))
+    return RunSummary.model_validate(
+        _summary(listed.run, baseline=listed.baseline, candidate=listed.candidate, ahead=listed.ahead)
+    )
 
 
-def run_detail(run: RunRow, arms: Sequence[tuple[str, ArmRow]]) -> RunDetail:
-    """A run with its report and the arms of its present attempt.
+def run_detail(run: RunRow, arms: Sequence[tuple[str, ArmRow]], *, ahead: int | None) -> RunDetail:
+    """A run with its report and the arms of its present attempt, and how many are queued before it.
 
     Keys that reports had once and have no more are passed over: old runs stay readable.
     """
     report: dict[str, Any] = {}
     if run.report is not None:
         report = report_fields(Report.model_validate(run.report, extra="ignore"))
+    configs = {role: run.plan[role]["config"] for role in ("baseline", "candidate")}
     return RunDetail(
-        **_summary(run) | report,
+        **_summary(run, **configs, ahead=ahead) | report,
         suite=run.plan["suite"]["name"],
         policy=run.plan["policy"]["name"],
         change=run.plan["change"],
@@ -50,8 +56,14 @@ def event(row: EventRow) -> EventView:
     return EventView(seq=row.seq, at=row.at, kind=row.kind, payload=row.payload)
 
 
-def _summary(run: RunRow) -> dict[str, Any]:
-    renamed = {"run_id": run.id, "name": run.label}
+def _summary(run: RunRow, *, baseline: Json, candidate: Json, ahead: int | None) -> dict[str, Any]:
+    before, after = KVConfig.model_validate(baseline), KVConfig.model_validate(candidate)
+    renamed = {
+        "run_id": run.id,
+        "name": run.label,
+        "candidate": after.label_against(before),
+        "ahead": ahead,
+    }
     return renamed | {name: getattr(run, name) for name in RunSummary.model_fields if name not in renamed}
 
 

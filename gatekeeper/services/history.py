@@ -67,7 +67,8 @@ def get_run(sessions: Sessions, run_id: UUID) -> RunDetail:
     """One run with its report and arms. Raises NotFound."""
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id)
-        return assemble.run_detail(run, arms.list_arms(session, run_id, run.attempt))
+        launched = arms.list_arms(session, run_id, run.attempt)
+        return assemble.run_detail(run, launched, ahead=queries.count_ahead(session, run_id))
 
 
 def list_deltas(sessions: Sessions, filters: DeltaFilters, *, run_id: UUID | None = None) -> Page[DeltaView]:

@@ -44,7 +44,7 @@ def rejudge(
     policy = _read_policy(document, settings)
     with transaction(sessions) as session:
         run, measured = _load(session, run_id)
-        stored = assemble.run_detail(run, arms.list_arms(session, run_id, run.attempt))
+        stored = assemble.run_detail(run, arms.list_arms(session, run_id, run.attempt), ahead=None)
     # The run's own policy is not read: it may be of an earlier version's language.
     plan = load_plan(run.plan | {"policy": policy.model_dump(mode="json")})
     report = judge(plan, measured)

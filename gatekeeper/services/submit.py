@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+from sqlalchemy.orm import Session
+
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.foresight import Foresight
@@ -28,11 +30,12 @@ from gatekeeper.storage.database import Sessions, transaction
 class Submitted:
     """The run of a change. `created` False: an earlier request with the same idempotency key made it.
 
-    `foresight`: which of its rules the run can decide.
+    `coverage_gaps`: what keeps the verdict from being PASS; `foresight`: which of its rules the run can decide.
     """
 
     run_id: UUID
     created: bool
+    coverage_gaps: tuple[str, ...]
     foresight: tuple[Foresight, ...]
 
 
@@ -74,15 +77,23 @@ def submit(
             if earlier is not None and earlier.request_hash != request_hash:
                 raise Conflict(f"the idempotency key {idempotency_key!r} belongs to another change")
             if earlier is not None:
-                seen = foresight_of(session, load_plan(earlier.plan))
-                return Submitted(run_id=earlier.id, created=False, foresight=seen)
+                return _submitted(session, earlier.id, load_plan(earlier.plan), created=False)
         plan = resolve(session, change, settings=settings)
         run_id = uuid4()
         runs.add_run(session, run_id, plan, key=idempotency_key, request_hash=request_hash)
         events.add_event(session, run_id, "state", {"state": RunState.QUEUED, "attempt": 1})
-        seen = foresight_of(session, plan)
+        submitted = _submitted(session, run_id, plan, created=True)
     ring_after_commit(ring, run_id, plan.candidate.device)
-    return Submitted(run_id=run_id, created=True, foresight=seen)
+    return submitted
+
+
+def _submitted(session: Session, run_id: UUID, plan: Plan, *, created: bool) -> Submitted:
+    return Submitted(
+        run_id=run_id,
+        created=created,
+        coverage_gaps=plan.coverage_gaps,
+        foresight=foresight_of(session, plan),
+    )
 
 
 def preview(sessions: Sessions, document: dict[str, Any] | Change, *, settings: Settings) -> Preview:

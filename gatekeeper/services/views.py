@@ -28,7 +28,11 @@ class Progress(View):
 
 
 class RunSummary(View):
-    """A run in a list. `verdict` and `sentence` are null before the end and for cancelled runs."""
+    """A run in a list. `verdict` and `sentence` are null before the end and for cancelled runs.
+
+    `candidate`: what differs from the baseline, in short. `ahead`: how many queued runs for the same kind of device
+    came earlier; null unless this one waits.
+    """
 
     run_id: UUID
     verdict: Verdict | None
@@ -38,6 +42,8 @@ class RunSummary(View):
     model: str
     scheme: str
     eviction: str
+    candidate: str
+    ahead: int | None
     device: str
     repo: str | None
     commit: str | None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, cast, or_, select, tuple_
-from sqlalchemy.orm import Session, defer
+from sqlalchemy import ColumnElement, case, cast, func, or_, select, tuple_
+from sqlalchemy.orm import Session, aliased, defer
 
-from gatekeeper.storage.base import StorableText
+from gatekeeper.domain.run import RunState
+from gatekeeper.storage.base import Json, StorableText
 from gatekeeper.storage.tables import DeltaRow, RunRow
 
 Condition = Callable[[Any], ColumnElement[bool]]
@@ -46,15 +48,52 @@ DELTA_CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
+    """A run without plan and report, but with its arms' configurations and its place in the queue."""
+
+    run: RunRow
+    baseline: Json
+    candidate: Json
+    ahead: int | None
+
+
 def list_runs(
     session: Session, conditions: Mapping[str, Any], *, after: tuple[datetime, UUID] | None, limit: int
-) -> list[RunRow]:
-    """Runs that meet all conditions (keys of RUN_CONDITIONS), newest first, without plan and report."""
-    statement = select(RunRow).where(*(RUN_CONDITIONS[name](value) for name, value in conditions.items()))
+) -> list[ListedRun]:
+    """Runs that meet all conditions (keys of RUN_CONDITIONS), newest first."""
+    configs = (RunRow.plan["baseline", "config"], RunRow.plan["candidate", "config"])
+    statement = select(RunRow, *configs, _queued_before(RunRow)).where(
+        *(RUN_CONDITIONS[name](value) for name, value in conditions.items())
+    )
     if after is not None:
         statement = statement.where(tuple_(RunRow.created_at, RunRow.id) < tuple_(*after))
     ordered = statement.order_by(RunRow.created_at.desc(), RunRow.id.desc()).limit(limit)
-    return list(session.scalars(ordered.options(defer(RunRow.plan), defer(RunRow.report))))
+    rows = session.execute(ordered.options(defer(RunRow.plan), defer(RunRow.report)))
+    return [
+        ListedRun(run=run, baseline=baseline, candidate=candidate, ahead=ahead)
+        for run, baseline, candidate, ahead in rows
+    ]
+
+
+def count_ahead(session: Session, run_id: UUID) -> int | None:
+    """How many queued runs for the same kind of device came before this one; None unless it is queued itself."""
+    return session.scalar(select(_queued_before(RunRow)).where(RunRow.id == run_id))
+
+
+def _queued_before(run: type[RunRow]) -> ColumnElement[int | None]:
+    earlier = aliased(RunRow)
+    count = (
+        select(func.count())
+        .where(
+            earlier.state == RunState.QUEUED,
+            earlier.device == run.device,
+            tuple_(earlier.queued_at, earlier.id) < tuple_(run.queued_at, run.id),
+        )
+        .correlate(run)
+        .scalar_subquery()
+    )
+    return case((run.state == RunState.QUEUED, count), else_=None)
 
 
 def list_deltas(

@@ -9,7 +9,7 @@ from typing import cast
 
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.run import RunState
-from gatekeeper.services.views import Progress, RunSummary
+from gatekeeper.services.views import RunSummary
 from gatekeeper.web import badges, figures, links
 from gatekeeper.web.badges import Badge
 from gatekeeper.web.headlines import Headline, Headlines
@@ -60,26 +60,21 @@ def run_lines(runs: Sequence[RunSummary], headlines: Headlines, *, now: datetime
     return tuple(_line(run, headlines, now) for run in runs)
 
 
-def candidate_label(scheme: str, eviction: str) -> str:
-    """What a candidate does to the cache, as far as a list knows."""
-    parts = [part for part in (scheme, eviction) if part != "none"]
-    return " + ".join(parts) or "16-bit full cache"
-
-
 def ref_label(repo: str | None, commit: str | None) -> str:
     """Where a change comes from; long hashes are cut as Git does."""
     short = commit[:8] if commit else ""
     return f"{repo}@{short}" if repo and short else repo or short
 
 
-def progress_view(state: RunState, progress: Progress | None, *, cancelling: bool) -> ProgressView | None:
+def progress_view(run: RunSummary) -> ProgressView | None:
     """The progress of a run that is not over."""
-    if state not in OPEN_STATES:
+    progress = run.progress
+    if run.state not in OPEN_STATES:
         return None
-    if cancelling:
+    if run.cancel_requested:
         return ProgressView(text="cancelling", total=0)
-    if state is RunState.QUEUED:
-        return ProgressView(text="waiting for a worker")
+    if run.state is RunState.QUEUED:
+        return ProgressView(text=f"waiting for a worker{f', {run.ahead} ahead' if run.ahead else ''}")
     if progress is None:
         return ProgressView(text="starting", total=0)
     counted = f" {progress.done}/{progress.total}" if progress.total > 1 else ""
@@ -96,11 +91,11 @@ def _line(run: RunSummary, headlines: Headlines, now: datetime) -> RunLine:
         badge=badges.of_run(run.state, run.verdict),
         name=run.name,
         model=run.model,
-        candidate=candidate_label(run.scheme, run.eviction),
+        candidate=run.candidate,
         decode_kl=figure("decode_kl"),
         capacity=figure("kv_capacity_ratio"),
         throughput=figure("throughput_ratio"),
-        progress=progress_view(run.state, run.progress, cancelling=run.cancel_requested),
+        progress=progress_view(run),
         author=run.author or "",
         ref=ref_label(run.repo, run.commit),
         submitted=moment(run.created_at, now=now),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,10 +65,17 @@ class FakeEngine(Vllm):
         quantized = plan.config.quantization.scheme != "none"
         dtype = plan.config.quantization.scheme if quantized else "auto"
         flags = self.candidate_flags if quantized else self.baseline_flags
+        scheduling = plan.config.scheduling
+        resolved = {
+            "max_num_seqs": plan.max_num_seqs,
+            "max_num_batched_tokens": scheduling.max_num_batched_tokens,
+            "enable_chunked_prefill": scheduling.chunked_prefill,
+        }
         command = (sys.executable, "-m", "tests.fakes.engine_server", "--port", str(port), "--dtype", dtype)
         prefixes = ("--prefix-caching", str(bool(plan.config.reuse.prefix_caching)))
         sizes = ("--max-model-len", str(plan.max_model_len), "--pool-blocks", str(plan.pool_blocks or 0))
-        return (*command, *prefixes, *sizes, *flags)
+        config = ("--config", json.dumps(resolved))
+        return (*command, *prefixes, *sizes, *config, *flags)
 
     def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
         return {}

@@ -1,6 +1,7 @@
 """A program that speaks just enough of vLLM's API for tests of our own logic, and misbehaves on demand.
 
 `python -m tests.fakes.engine_server --port P [--refuse | --die-after N | --stall-after N] [--shift X] [--dtype D]`.
+`--config` is the configuration that it claims to have resolved; `--scale` is that of its FP8 cache.
 Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would.
 """
 
@@ -14,7 +15,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+from workers.engines.vllm_effective import SELF_REPORT
+
 POOL_BYTES, TOKENS_16_BIT = 1_048_576, 512
+LAYERS = 2
 
 
 def parse() -> argparse.Namespace:
@@ -30,6 +34,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=int, default=256)
     parser.add_argument("--frozen-counters", action="store_true")
     parser.add_argument("--pool-blocks", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--config", type=json.loads, default={})
     return parser.parse_args()
 
 
@@ -113,10 +119,25 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def account(options: argparse.Namespace) -> dict[str, Any]:
+    """What vLLM's worker would say of itself."""
+    quantized = options.dtype != "auto"
+    layers = {
+        "count": LAYERS,
+        "kv_cache_dtype": options.dtype,
+        "stored_as": "uint8" if quantized else "bfloat16",
+        "sliding_window": None,
+        "scales": [options.scale, options.scale],
+        "unit_scale_layers": LAYERS if options.scale == 1.0 else 0,
+    }
+    return {"layers": [layers], "cache_bytes": POOL_BYTES, "config": options.config}
+
+
 def main() -> None:
     Handler.options = parse()
     if Handler.options.refuse:
         raise ValueError("KV cache dtype int3 is not supported")
+    print(f"{SELF_REPORT}{json.dumps(account(Handler.options))}", flush=True)
     ThreadingHTTPServer(("127.0.0.1", Handler.options.port), Handler).serve_forever()
 
 

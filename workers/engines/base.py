@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -42,8 +42,10 @@ class Engine(Protocol):
         """The installed build and the hardware it will run on."""
         ...
 
-    def effective(self, metrics_text: str, models: Mapping[str, object], log: str) -> EffectiveConfig:
-        """The configuration in effect, from what the engine serves and logged."""
+    def effective(
+        self, metrics_text: str, models: Mapping[str, object], log: str, *, arguments: Collection[str] = ()
+    ) -> EffectiveConfig:
+        """The configuration in effect, from what the engine serves and logged. `arguments`: passed through to it."""
         ...
 
     def has_given_up(self, log: str) -> bool:
@@ -146,7 +148,9 @@ def launch(
             log_text, _ = read_log(log)
             models = client.get("/v1/models", timeout=HEALTH_SECONDS * 4).json()
             metrics_text = client.get("/metrics", timeout=HEALTH_SECONDS * 4).text
-            server.effective = engine.effective(metrics_text, models, log_text)
+            server.effective = engine.effective(
+                metrics_text, models, log_text, arguments=plan.config.engine_args
+            )
             yield server
     finally:
         process.stop()
@@ -172,8 +176,14 @@ def _complete_once(server: Server) -> None:
     body = {"model": server.plan.model.name, "prompt": "Hello", "max_tokens": 1, "temperature": 0.0}
     try:
         server.post("/v1/completions", body)
-    except (httpx.HTTPStatusError, EngineDied) as error:
+    except EngineDied as error:
         raise EngineRefused(f"it started but could not complete one token: {error}") from error
+    except httpx.HTTPStatusError as error:
+        text, _ = read_log(server.process.log)
+        cause = (
+            server.engine.root_cause(text) if error.response.is_server_error else error.response.text[:300]
+        )
+        raise EngineRefused(f"it started but could not complete one token: {cause}") from error
 
 
 def free_port() -> int:

@@ -8,22 +8,21 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from gatekeeper.domain.kv_memory import GIB
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.verdict import EngineInfo
+from workers.engines.vllm_effective import read_effective
 
 CPU_POOL_GIB = 1
 """KV pool on CPU, the same for every arm, so that capacity in tokens compares bytes per token."""
 
 FORCED_TOKENS = "workers.engines.forced_tokens:ForcedTokens"
+SELF_REPORT_CLASS = "workers.engines.self_report:SelfReport"
 
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR [\d:\- ]+\[[^\]]*\]\s*)?")
 """What vLLM puts before a line: the process, and level, time and place."""
@@ -49,7 +48,7 @@ class Vllm:
             sys.executable, "-m", "vllm.entrypoints.openai.api_server",
             "--model", plan.model.source, "--served-model-name", plan.model.name,
             "--host", "127.0.0.1", "--port", str(port),
-            "--max-logprobs", "20", "--logits-processors", FORCED_TOKENS,
+            "--max-logprobs", "20", "--logits-processors", FORCED_TOKENS, SELF_REPORT_CLASS,
         ]  # fmt: skip
         if plan.model.revision:
             argv += ["--revision", plan.model.revision]
@@ -85,23 +84,11 @@ class Vllm:
             name=self.name, version=f"{distribution} {version}", device=plan.device, hardware=hardware
         )
 
-    def effective(self, metrics_text: str, models: Mapping[str, Any], log: str) -> EffectiveConfig:
-        """Read `vllm:cache_config_info`, `/v1/models` and the start-up log."""
-        labels = _cache_config(metrics_text)
-        dtype = re.search(r"dtype=torch\.(\w+)", log)
-        served = models.get("data") or [{}]
-        blocks, block_size = _integer(labels.get("num_gpu_blocks")), _integer(labels.get("block_size"))
-        return EffectiveConfig(
-            cache_dtype=labels.get("cache_dtype"),
-            kv_cache_tokens=_integer(labels.get("kv_cache_size_tokens")),
-            kv_cache_slots=blocks * block_size if blocks and block_size else None,
-            kv_cache_bytes=_integer(labels.get("kv_cache_memory_bytes")) or _pool_bytes(log),
-            block_size=block_size,
-            prefix_caching={"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
-            sliding_window=_integer(labels.get("sliding_window")),
-            model_dtype=dtype.group(1) if dtype else None,
-            max_model_len=served[0].get("max_model_len"),
-        )
+    def effective(
+        self, metrics_text: str, models: Mapping[str, Any], log: str, *, arguments: Collection[str] = ()
+    ) -> EffectiveConfig:
+        """Read the metrics, `/v1/models`, the start-up log and the worker's own account in it."""
+        return read_effective(metrics_text, models, log, arguments=arguments)
 
     def has_given_up(self, log: str) -> bool:
         """True once the log says that the engine will not start, even while its process lives."""
@@ -120,24 +107,6 @@ def _message(lines: list[str], index: int) -> str:
     if "validation error" in lines[index] and index + 1 < len(lines):
         return lines[index + 1].partition(" [type=")[0]
     return lines[index]
-
-
-def _cache_config(metrics_text: str) -> dict[str, str]:
-    for family in text_string_to_metric_families(metrics_text):
-        if family.name == "vllm:cache_config_info":
-            for sample in family.samples:
-                return dict(sample.labels)
-    return {}
-
-
-def _pool_bytes(log: str) -> int | None:
-    """The pool's memory from the start-up log of a GPU worker, which the metric leaves out; to 0.01 GiB."""
-    found = re.search(r"Available KV cache memory: ([\d.]+) GiB", log)
-    return int(float(found.group(1)) * GIB) if found else None
-
-
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _cores() -> int:

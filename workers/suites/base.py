@@ -65,7 +65,7 @@ class Bench:
     @property
     def concurrency(self) -> int:
         """Requests in flight, the same in every arm."""
-        return self.deployment.concurrency
+        return self.deployment.requests_in_flight
 
     def is_enough(self, suite: str, mode: Mode, batches: int) -> bool:
         """Look after a batch that is not the last; if the rest is not needed, store that the probe ended here."""

@@ -76,7 +76,7 @@ def answer(run: RunDetail, *, base_url: str, needs_token: bool) -> Answer:
         sentence=_capitalised(sentence.removeprefix(f"{run.verdict}: ")),
         gate=meaning.gate if meaning else "Gate closed",
         advice=meaning.advice if meaning else "Only PASS opens the gate.",
-        progress=progress_view(run.state, run.progress, cancelling=run.cancel_requested),
+        progress=progress_view(run),
         actions=tuple(_actions(run, base_url, needs_token=needs_token)),
     )
 

@@ -73,7 +73,7 @@ def _facts(run: RunDetail, plan: Plan, now: datetime) -> Iterator[Fact]:
     declared = [
         f"context {deployment.max_context:,}" if deployment.max_context else "",
         f"{deployment.decode_tokens:,} decoded" if deployment.decode_tokens else "",
-        f"{deployment.concurrency} concurrent",
+        f"{deployment.requests_in_flight} concurrent",
         f"{deployment.request_rate:g} requests/s" if deployment.request_rate else "",
         _objective(deployment.slo) if deployment.slo else "",
         deployment.scenario if deployment.scenario != "default" else "",

@@ -13,17 +13,18 @@ from gatekeeper.web.badges import Badge
 AGREEMENT: Final[Mapping[bool | None, Badge]] = {
     True: Badge(word="agrees", symbol="check", tone="pass"),
     False: Badge(word="differs", symbol="cross", tone="fail"),
-    None: Badge(word="not reported", symbol="question", tone="quiet"),
+    None: Badge(word="not verified", symbol="question", tone="quiet"),
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettingLine:
-    """One setting of one arm."""
+    """One setting of one arm. `known_by`: how the effective value is known, or why it cannot be verified."""
 
     setting: str
     requested: str
     effective: str
+    known_by: str
     badge: Badge
     is_mismatch: bool
 
@@ -63,6 +64,7 @@ def _line(row: SettingRow) -> SettingLine:
         setting=row.setting,
         requested=row.requested,
         effective=row.effective or "not reported",
+        known_by=", ".join(filter(None, (row.evidence, row.reason))),
         badge=AGREEMENT[row.agrees],
         is_mismatch=row.agrees is False,
     )

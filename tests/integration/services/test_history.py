@@ -47,6 +47,21 @@ def test_pages_cover_every_run_once_while_new_ones_arrive(world: World) -> None:
     assert seen == before[::-1]
 
 
+def test_a_queued_run_says_how_many_are_ahead_of_it(world: World) -> None:
+    first, second, third = (world.submit() for _ in range(3))
+    world.claim(first)
+    listed = {run.run_id: run.ahead for run in history.list_runs(world.sessions, RunFilters()).items}
+    assert listed == {first: None, second: 0, third: 1}
+    assert {run_id: history.get_run(world.sessions, run_id).ahead for run_id in listed} == listed
+
+
+def test_a_run_in_a_list_is_named_by_what_it_changes(world: World) -> None:
+    world.submit(candidate={"reuse": {"prefix_caching": True}})
+    world.submit(candidate={"scheduling": {"block_size": 32}})
+    shown = [run.candidate for run in history.list_runs(world.sessions, RunFilters()).items]
+    assert shown == ["block_size=32", "prefix caching"]
+
+
 def test_runs_of_the_same_instant_are_neither_lost_nor_repeated(world: World) -> None:
     before = {world.submit() for _ in range(6)}
     with transaction(world.sessions) as session:

@@ -180,6 +180,15 @@ def test_a_setting_that_the_engine_ignores_is_invalid_and_no_suite_runs(
     assert recorder.arms["candidate"].scored == []
 
 
+def test_scales_that_the_engine_came_to_by_itself_are_invalid(
+    monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    recorder, report = run(monkeypatch, run_id, FakeEngine(candidate_flags=["--scale", "0.05"]))
+    assert report.verdict is Verdict.INVALID
+    assert "quantization.scales: requested unit (1.0), effective 0.05 to 0.05" in report.sentence
+    assert recorder.arms["candidate"].scored == []
+
+
 def test_prefix_caching_that_cannot_be_switched_off_is_an_unsound_baseline(
     monkeypatch: pytest.MonkeyPatch, run_id: str
 ) -> None:

@@ -33,6 +33,32 @@ def test_what_the_candidate_leaves_out_is_taken_from_the_baseline() -> None:
     assert (resolved.scheduling.block_size, resolved.scheduling.max_num_seqs) == (32, 4)
 
 
+def test_a_change_without_a_name_is_named_by_what_differs() -> None:
+    def label(baseline: str, candidate: str) -> str:
+        text = f"model: m\nbaseline: {{{baseline}}}\ncandidate: {{{candidate}}}"
+        return parse_change(parse_document(text)).label
+
+    common = "scheduling: {max_num_seqs: 8}"
+    assert label(common, f"{common}, reuse: {{prefix_caching: true}}") == "prefix caching"
+    assert label(common, "scheduling: {block_size: 32}") == "block_size=32"
+    assert label("reuse: {prefix_caching: true}", "reuse: {prefix_caching: false}") == "no prefix caching"
+    assert (
+        label(common, "quantization: {scheme: fp8_e4m3, scales: checkpoint}")
+        == "fp8_e4m3 (checkpoint scales)"
+    )
+
+
+def test_what_a_caller_sent_is_repeated_in_part_only() -> None:
+    long = "x" * 5_000
+    for text in (
+        f'{{"model": "m", "{long}": 1}}',
+        f'{{"model": "m", "candidate": {{"quantization": {{"scheme": "{long}"}}}}}}',
+        f'{{"model": "m", "candidate": {{}}, "deployment": {{"scenario": "{long}"}}}}',
+    ):
+        problems = refused(text)
+        assert max(len(field) + len(problem) for field, (problem, _) in problems.items()) < 700
+
+
 def test_every_wrong_field_is_named_with_what_is_allowed() -> None:
     problems = refused(
         "model: m\nspeed: 1\ncandidate:\n  quantization: {scheme: fp9}\n"

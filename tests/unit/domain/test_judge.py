@@ -235,6 +235,41 @@ def test_a_declared_context_beyond_the_suite_cannot_pass_but_can_fail() -> None:
     assert judged(plan, arms_of(plan, shift=0.6)).verdict is Verdict.FAIL
 
 
+def test_a_change_that_nothing_verifies_passes_nothing() -> None:
+    plan = plan_of({"scheduling": {"chunked_prefill": False}})
+    arms = arms_of(plan)
+    report = judged(plan, arms)
+    assert report.verdict is Verdict.INVALID
+    assert "nothing that the change sets could be verified: chunked_prefill: requested off" in report.sentence
+    seen = replace(arms["candidate"].effective, chunked_prefill=False)  # type: ignore[type-var]
+    assert (
+        judged(plan, {**arms, "candidate": replace(arms["candidate"], effective=seen)}).verdict
+        is Verdict.PASS
+    )
+
+
+def test_what_could_not_be_verified_and_what_was_left_open_is_noted() -> None:
+    plan = plan_of({"quantization": {"scheme": "fp8_e4m3"}, "scheduling": {"max_num_batched_tokens": 64}})
+    notes = judged(plan, arms_of(plan)).notes
+    assert "Not verified: max_num_batched_tokens 64, the engine did not say." in notes
+    assert any(
+        note.startswith("The deployment declares no max_context and no decode_tokens") for note in notes
+    )
+
+
+def test_dropped_scales_and_a_quantized_baseline_are_invalid_by_name() -> None:
+    plan = plan_of({"quantization": {"scheme": "fp8_e4m3", "scales": "checkpoint"}})
+    arms = arms_of(plan)
+    assert "quantization.scales: requested checkpoint, effective not reported" in judged(plan, arms).sentence
+    unit = replace(arms["candidate"].effective, unit_scale_layers=2, scaled_layers=0)  # type: ignore[type-var]
+    dropped = judged(plan, {**arms, "candidate": replace(arms["candidate"], effective=unit)})
+    assert dropped.verdict is Verdict.INVALID
+    assert "quantization.scales: requested checkpoint, effective 1.0 in all 2 layers" in dropped.sentence
+    quantized = replace(arms["baseline"].effective, stored_types={"float8_e4m3fn": 2})  # type: ignore[type-var]
+    unsound = judged(plan, {**arms, "baseline": replace(arms["baseline"], effective=quantized)})
+    assert unsound.sentence.startswith("INVALID: baseline is unsound: stored_type: requested 16-bit")
+
+
 def test_prefix_caching_is_judged_warm_too_and_only_if_prefixes_were_hit() -> None:
     plan = plan_of({"reuse": {"prefix_caching": True}})
     arms = arms_of(plan)

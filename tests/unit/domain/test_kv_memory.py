@@ -62,3 +62,32 @@ def test_a_config_without_key_value_heads_means_one_per_attention_head() -> None
 def test_a_config_that_is_no_decoder_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="num_attention_heads"):
         ModelShape.from_hf_config({"num_hidden_layers": 2})
+
+
+EIGHT_BIT = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "scheme"),
+    [
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": EIGHT_BIT}, "8-bit float"),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, None),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}, "FP8"),
+        ({"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "NVFP4"}}, "NVFP4"),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "none"}, None),
+        ({"quant_method": "fp8"}, None),
+        ("fp8", None),
+    ],
+)
+def test_a_checkpoint_that_quantizes_its_own_cache_is_recognised(
+    quantization: object, scheme: str | None
+) -> None:
+    config = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "hidden_size": 64,
+        "max_position_embeddings": 128,
+        "quantization_config": quantization,
+    }
+    assert ModelShape.from_hf_config(config).checkpoint_kv_scheme == scheme
+    assert ModelShape.from_hf_config({"text_config": config}).checkpoint_kv_scheme == scheme

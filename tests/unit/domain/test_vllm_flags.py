@@ -8,6 +8,7 @@ from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.kv_config import (
+    EngineArgument,
     Fp8,
     HeavyHitter,
     Int4,
@@ -21,7 +22,7 @@ from gatekeeper.domain.kv_config import (
 )
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, make_plan
-from gatekeeper.domain.vllm_flags import parse_serve_command, serve_flags, unsupported
+from gatekeeper.domain.vllm_flags import Device, parse_serve_command, serve_flags, unsupported
 
 SHAPE = ModelShape(layers=2, attention_heads=2, kv_heads=1, head_dim=64, max_context=2048)
 ALLOWED = frozenset({"dtype", "enforce-eager"})
@@ -136,6 +137,69 @@ def test_a_value_of_an_allowed_argument_cannot_smuggle_in_another_flag(value: st
     with pytest.raises(InvalidInput, match="looks like a flag"):
         make_plan(change, model=model, suite=suite, policy=policy, device="cpu", allowed_arguments=ALLOWED)
     assert serve_flags(KVConfig(engine_args={"dtype": value}), shape=None)[-1] == f"--dtype={value}"
+
+
+def refused_arguments(
+    arguments: dict[str, object],
+    allowed: frozenset[str] = ALLOWED,
+    *,
+    device: Device = "cpu",
+    **scheduling: object,
+) -> dict[str, str]:
+    """Field -> what would be allowed, of a candidate with these engine arguments."""
+    candidate = {"quantization": {"scheme": "fp8_e4m3"}, "engine_args": arguments, "scheduling": scheduling}
+    change = Change.model_validate({"model": "m", "candidate": candidate})
+    model, suite, policy = Model(name="m", source="/m", shape=SHAPE), get_suite("smoke"), get_policy("fast")
+    try:
+        make_plan(change, model=model, suite=suite, policy=policy, device=device, allowed_arguments=allowed)
+    except InvalidInput as error:
+        return {problem.field: problem.allowed for problem in error.problems}
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("dtype", ["bfloat16", "half", "auto"], ["bf16", 16, True]),
+        ("seed", [0, "7"], ["x", -1, 1.5, True]),
+        ("enforce-eager", [True, False], ["true", 1]),
+        ("attention_backend", ["FLASH_ATTN"], [1, "a b", ""]),
+        ("whatever", ["x", 1, 0.5, True], []),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_where_the_type_is_known(
+    name: str, good: list[object], bad: list[object]
+) -> None:
+    allowed = frozenset({name.replace("_", "-")})
+    assert [value for value in good if refused_arguments({name: value}, allowed)] == []
+    assert [value for value in bad if not refused_arguments({name: value}, allowed)] == []
+
+
+def test_an_argument_that_a_field_stands_for_is_refused_even_if_allowed() -> None:
+    allowed = frozenset({"kv-cache-dtype", "enable-prefix-caching"})
+    assert refused_arguments({"kv_cache_dtype": "fp8", "enable-prefix-caching": True}, allowed) == {
+        "candidate.engine_args.kv_cache_dtype": "candidate.quantization.scheme",
+        "candidate.engine_args.enable-prefix-caching": "candidate.reuse.prefix_caching",
+    }
+
+
+def test_a_memory_share_that_differs_is_refused_where_it_has_no_effect() -> None:
+    field = "candidate.scheduling.gpu_memory_utilization"
+    assert list(refused_arguments({}, gpu_memory_utilization=0.5)) == [field]
+    assert refused_arguments({}, device="cuda", gpu_memory_utilization=0.5) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dtype"),
+    [({}, "bfloat16"), ({"dtype": "half"}, "float16"), ({"dtype": "auto"}, "bfloat16")],
+)
+def test_a_checkpoint_that_quantizes_its_own_cache_is_overruled_by_a_16_bit_arm(
+    arguments: dict[str, EngineArgument], dtype: str
+) -> None:
+    shape = SHAPE.model_copy(update={"checkpoint_kv_scheme": "8-bit float"})
+    assert serve_flags(KVConfig(engine_args=arguments), shape=shape)[:2] == ("--kv-cache-dtype", dtype)
+    quantized = KVConfig(quantization=Fp8(scheme="fp8_e4m3", scales="checkpoint"))
+    assert serve_flags(quantized, shape=shape)[:2] == ("--kv-cache-dtype", "fp8_e4m3")
 
 
 def test_one_argument_in_two_spellings_and_a_length_beyond_the_models_are_refused() -> None:

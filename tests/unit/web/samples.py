@@ -253,6 +253,8 @@ def detail(
         "model": chosen.change.model,
         "scheme": chosen.candidate.config.quantization.scheme,
         "eviction": chosen.candidate.config.eviction.policy,
+        "candidate": chosen.candidate.config.label_against(chosen.baseline.config),
+        "ahead": None,
         "device": "cpu",
         "suite": chosen.suite.name,
         "policy": chosen.policy.name,

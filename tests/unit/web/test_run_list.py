@@ -6,7 +6,7 @@ from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Outcome
 from gatekeeper.services.views import Progress, RunSummary
 from gatekeeper.web.headlines import Headline, Headlines
-from gatekeeper.web.run_list import RunLine, candidate_label, progress_view, ref_label, run_lines
+from gatekeeper.web.run_list import RunLine, progress_view, ref_label, run_lines
 from tests.unit.web import samples
 
 
@@ -53,23 +53,29 @@ def test_a_run_without_verdict_shows_its_state_and_progress() -> None:
 def test_progress_is_told_in_words_where_nothing_can_be_counted() -> None:
     launch = Progress(stage="launch", arm="baseline", done=0, total=1)
     told = {
-        "queued": progress_view(RunState.QUEUED, None, cancelling=False),
-        "claimed": progress_view(RunState.RUNNING, None, cancelling=False),
-        "launching": progress_view(RunState.RUNNING, launch, cancelling=False),
-        "cancelling": progress_view(RunState.RUNNING, launch, cancelling=True),
+        "next": progress_view(samples.unfinished(RunState.QUEUED, ahead=0)),
+        "queued": progress_view(samples.unfinished(RunState.QUEUED, ahead=2)),
+        "claimed": progress_view(samples.unfinished(RunState.RUNNING)),
+        "launching": progress_view(samples.unfinished(RunState.RUNNING, progress=launch)),
+        "cancelling": progress_view(
+            samples.unfinished(RunState.RUNNING, progress=launch, cancel_requested=True)
+        ),
     }
     assert {name: (view.text, view.total) for name, view in told.items() if view} == {
-        "queued": ("waiting for a worker", None),
+        "next": ("waiting for a worker", None),
+        "queued": ("waiting for a worker, 2 ahead", None),
         "claimed": ("starting", 0),
         "launching": ("baseline: launch", 0),
         "cancelling": ("cancelling", 0),
     }
-    assert progress_view(RunState.FINISHED, launch, cancelling=False) is None
+    assert progress_view(samples.detail(*samples.failing())) is None
+
+
+def test_the_candidate_is_named_by_what_it_changes() -> None:
+    assert line(samples.detail(*samples.prefix_caching())).candidate == "prefix caching"
 
 
 def test_labels_leave_out_what_is_not_there() -> None:
-    assert candidate_label("fp8_e4m3", "sliding_window") == "fp8_e4m3 + sliding_window"
-    assert candidate_label("none", "none") == "16-bit full cache"
     assert [ref_label(*pair) for pair in (("r", "c"), ("r", None), (None, "c"), (None, None))] == [
         "r@c",
         "r",

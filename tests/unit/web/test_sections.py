@@ -124,7 +124,7 @@ def test_mismatches_come_first_and_are_counted() -> None:
     assert first.badge.word == "differs"
     silent = [line for line in candidate.lines if line.effective == "not reported"]
     assert silent
-    assert {line.badge.word for line in silent} == {"not reported"}
+    assert {line.badge.word for line in silent} == {"not verified"}
 
 
 # --- findings, figures, curves ---------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""What a suite has to reach before anything may pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.catalog import get_policy, get_suite
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.coverage import kept_tokens
+from gatekeeper.domain.documents import parse_document
+from gatekeeper.domain.kv_config import StreamingLlm, TopK
+from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import Model, Plan, make_plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.suite import Suite
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SHAPE = ModelShape(layers=2, attention_heads=4, kv_heads=4, head_dim=64, max_context=8192)
+FP8 = {"quantization": {"scheme": "fp8_e4m3"}}
+SPEED = Policy.model_validate(
+    {"name": "speed", "rules": [{"metric": "throughput_ratio", "at_least": 0.9, "reason": "r"}]}
+)
+ACCURACY_ONLY = Suite.model_validate(
+    {"name": "answers", "description": "", "probes": [
+        {"probe": "accuracy", "tasks": ["t"], "items_per_task": 40, "expected_items": {"t": 100}}]}
+)  # fmt: skip
+
+
+def plan_of(
+    candidate: dict[str, Any],
+    *,
+    suite: Suite | None = None,
+    policy: Policy | None = None,
+    baseline: dict[str, Any] | None = None,
+    **deployment: int,
+) -> Plan:
+    document = {"model": "m", "candidate": candidate, "deployment": deployment}
+    if baseline is not None:
+        document["baseline"] = baseline
+    return make_plan(
+        Change.model_validate(document), model=Model(name="m", source="/m", shape=SHAPE),
+        suite=suite or get_suite("smoke"), policy=policy or get_policy("fast"), device="cpu",
+        allowed_arguments=frozenset(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "gap"),
+    [
+        ({"max_context": 640, "decode_tokens": 128, "concurrency": 16}, None),
+        ({"max_context": 641}, "max_context 641 > 640 tokens reached"),
+        ({"decode_tokens": 129}, "decode_tokens 129 > 128 tokens decoded"),
+        ({"concurrency": 120}, None),
+        ({"concurrency": 121}, "concurrency 121 > 120 requests in flight"),
+    ],
+)
+def test_each_declared_value_has_to_be_reached(declared: dict[str, Any], gap: str | None) -> None:
+    assert plan_of(FP8, **declared).coverage_gaps == ((gap,) if gap else ())
+
+
+def test_a_rule_that_blocks_on_speed_needs_the_declared_load() -> None:
+    assert plan_of(FP8, concurrency=32).coverage_gaps == ()
+    assert plan_of(FP8, policy=SPEED, concurrency=32).coverage_gaps == (
+        "concurrency 32 > 16 prompts of the speed rounds",
+    )
+
+
+def test_an_undeclared_load_is_covered_by_what_is_run() -> None:
+    two = Suite.model_validate(
+        {"name": "two", "description": "", "probes": [
+            {"probe": "fidelity", "documents": 2, "context_tokens": 64, "decode_tokens": 16}]}
+    )  # fmt: skip
+    assert plan_of(FP8, suite=two).coverage_gaps == ()
+    assert plan_of(FP8, suite=two, concurrency=16).coverage_gaps == ("concurrency 16 > 2 requests in flight",)
+
+
+def test_a_window_that_no_sequence_outgrows_passes_nothing() -> None:
+    wide = {"eviction": {"policy": "sliding_window", "window": 1024}}
+    (gap,) = plan_of(wide).coverage_gaps
+    assert gap == (
+        "sliding_window keeps 1024 tokens and no sequence is longer than 640, so nothing is evicted"
+    )
+    assert plan_of({"eviction": {"policy": "sliding_window", "window": 512}}).coverage_gaps == ()
+
+
+def test_what_eviction_keeps_is_counted_with_its_sinks() -> None:
+    assert kept_tokens(StreamingLlm(policy="streaming_llm", sinks=4, window=508)) == 512
+    assert kept_tokens(TopK(policy="topk", k=128)) == 128
+
+
+def test_a_batch_budget_that_splits_no_prompt_is_not_tried() -> None:
+    """16 prompts of 512 tokens in flight: 8,192 tokens."""
+    assert plan_of({"scheduling": {"max_num_batched_tokens": 8191}}).coverage_gaps == ()
+    (gap,) = plan_of({"scheduling": {"max_num_batched_tokens": 8192}}).coverage_gaps
+    assert "none is split" in gap
+    same = {"scheduling": {"max_num_batched_tokens": 8192}, "reuse": {"prefix_caching": False}}
+    assert plan_of(FP8, baseline=same).coverage_gaps == ()
+
+
+def test_prefix_caching_needs_a_probe_that_meets_a_warm_cache() -> None:
+    reuse = {"reuse": {"prefix_caching": True}}
+    assert plan_of(reuse).coverage_gaps == ()
+    assert plan_of(reuse, suite=ACCURACY_ONLY).coverage_gaps == (
+        "prefix_caching: no probe meets a warm cache",
+    )
+
+
+def test_all_features_of_a_change_are_launched_and_measured_together() -> None:
+    together = {
+        "quantization": {"scheme": "fp8_e5m2"},
+        "eviction": {"policy": "sliding_window", "window": 256},
+        "reuse": {"prefix_caching": True},
+        "scheduling": {"max_num_batched_tokens": 256, "max_num_seqs": 8},
+    }
+    plan = plan_of(together, max_context=640)
+    words = plan.candidate.serve_flags
+    assert {"fp8_e5m2", "--enable-prefix-caching", "--hf-overrides", "256", "8"} <= set(words)
+    assert plan.modes == ("cold", "warm")
+    assert plan.coverage_gaps == ()
+
+
+def test_an_open_deployment_is_said_to_be_open() -> None:
+    assert plan_of(FP8, max_context=640, decode_tokens=128).undeclared is None
+    said = plan_of({**FP8, "scheduling": {"max_model_len": 4096}}, decode_tokens=64).undeclared
+    assert said == (
+        "The deployment declares no max_context: the verdict speaks of sequences of up to 640 tokens, 128 of them "
+        "decoded, while the candidate serves up to 4,096."
+    )
+    assert plan_of(FP8, suite=ACCURACY_ONLY).undeclared is None
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_covered_and_declare_their_deployment(path: Path) -> None:
+    change = Change.model_validate(parse_document(path.read_text(encoding="utf-8")))
+    plan = make_plan(
+        change, model=Model(name=change.model, source="/m", shape=SHAPE), suite=get_suite(change.suite),
+        policy=get_policy(change.policy), device="cpu", allowed_arguments=frozenset(),
+    )  # fmt: skip
+    assert plan.coverage_gaps == ()
+    assert plan.undeclared is None
