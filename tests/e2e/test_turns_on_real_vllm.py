@@ -60,7 +60,8 @@ def test_prefix_caching_shows_in_the_time_to_the_first_token_of_prompts_that_sha
     assert [proof.counter for proof in arm.proofs if not proof.happened] == []
     hits = {proof.mode: proof.moved for proof in arm.proofs if proof.counter == PREFIX_HITS}
     assert hits["cold"] == 0
-    assert (hits["warm"] or 0) >= PROBE.rounds * (PROBE.prompts - PROBE.prompts // 2) * 240
+    blocks = 128  # tokens of a cache block on CPU; two requests of a round meet an empty cache
+    assert (hits["warm"] or 0) >= PROBE.rounds * (PROBE.prompts - 2) * blocks
     samples = {sample.place.key: sample for sample in round_samples([], arm.rows)}
     speed = [metric.name for metric in METRICS.values() if metric.kind == "speed"]
     assert set(samples) == {(metric, mode, "all") for metric in speed for mode in ("cold", "warm")}
