@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from gatekeeper.stats.anytime import mean_confidence_sequence, mean_greater_e_value
 from gatekeeper.stats.binary import paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
-from gatekeeper.stats.ratio import log_ratio_interval, paired_log_ratio_interval
+from gatekeeper.stats.ratio import log_ratio_interval, turns_estimate
 from gatekeeper.stats.relative import ratio_lower_bound
 from gatekeeper.stats.sequential import DEFAULT_SHAPE, SHAPE_FOR_MEANS, equal_looks, wang_tsiatis
 
@@ -203,20 +203,37 @@ def p_at_looks(test: Callable[..., float], x: Floats, sizes: npt.NDArray[np.int_
 
 
 def ratio(rng: np.random.Generator, repeats: int) -> None:
-    """6 % noise per round; 12 % drift from round to round, which only interleaved rounds share."""
-    rows = []
-    for name, interval, drift_sd in (
-        ("unpaired", log_ratio_interval, 0.0),
-        ("interleaved", paired_log_ratio_interval, 0.12),
-    ):
-        row = [name]
-        for n in (4, 8, 30, 100):
-            drift = rng.normal(0, drift_sd, (min(repeats, 4000), 1, n))
-            rounds = np.exp(rng.normal(0, 0.06, (min(repeats, 4000), 2, n)) + drift)
-            bounds = [interval(baseline, candidate, confidence=CONFIDENCE) for baseline, candidate in rounds]
-            row.append(held(np.array([b.lower for b in bounds]), np.array([b.upper for b in bounds]), 1.0))
-        rows.append(row)
-    table("Speed ratio, by rounds (at most 4,000 repetitions)", ["rounds", "4", "8", "30", "100"], rows)
+    """6 % noise per round: of one launch per arm, and of pairs of launches in turns, which share a drift of 12 %."""
+    row = ["unpaired"]
+    for n in (4, 8, 30, 100):
+        rounds = np.exp(rng.normal(0, 0.06, (min(repeats, 4000), 2, n)))
+        bounds = [
+            log_ratio_interval(baseline, candidate, confidence=CONFIDENCE) for baseline, candidate in rounds
+        ]
+        row.append(held(np.array([b.lower for b in bounds]), np.array([b.upper for b in bounds]), 1.0))
+    table("Speed ratio, by rounds (at most 4,000 repetitions)", ["rounds", "4", "8", "30", "100"], [row])
+    rows = [
+        [f"{percent(between)} %", *(turns(rng, min(repeats, 4000), between, pairs) for pairs in (1, 2, 3, 6))]
+        for between in (0.0, 0.03, 0.1)
+    ]
+    header = ["noise of launches", "1 + 1", "2 + 2", "3 + 3", "6 + 6"]
+    table(
+        "Speed ratio in turns, by pairs + pairs of equal launches (at most 4,000 repetitions)", header, rows
+    )
+
+
+def turns(rng: np.random.Generator, repeats: int, between: float, pairs: int) -> str:
+    """Four rounds in each pair; the drift that both sides of a round share cancels before anything is estimated."""
+    lower, upper = np.empty(repeats), np.empty(repeats)
+    for i in range(repeats):
+        launches = rng.normal(0, between, (2 * pairs, 1))
+        drift = rng.normal(0, 0.12, (2 * pairs, 4))
+        companion, arm = drift + rng.normal(0, 0.06, (2, 2 * pairs, 4))
+        logs = arm + launches - companion
+        estimate = turns_estimate(list(logs[:pairs]), unchanged=logs[pairs:].mean(axis=1))
+        bounds = estimate.interval(confidence=CONFIDENCE)
+        lower[i], upper[i] = bounds.lower, bounds.upper
+    return held(lower, upper, 1.0)
 
 
 def confidence_sequence(rng: np.random.Generator, repeats: int) -> None:

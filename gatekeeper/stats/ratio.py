@@ -59,17 +59,6 @@ def log_ratio_interval(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, con
     return _unpaired(baseline, candidate).interval(confidence)
 
 
-def paired_log_ratio_interval(
-    baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, confidence: float
-) -> Interval:
-    """Interval for the ratio candidate / baseline from interleaved rounds: element i of both arrays ran side by side.
-
-    One-sample t on the per-round log ratios (Student 1908); drift shared by a round cancels.
-    Raises ValueError on unequal lengths, fewer than two rounds, and figures that are not positive and finite.
-    """
-    return _paired(baseline, candidate).interval(confidence)
-
-
 def log_ratio_greater_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
     """One-sided p of H0: candidate / baseline <= `threshold`, unpaired; below 1 - confidence iff `lower` exceeds it.
 
@@ -81,18 +70,6 @@ def log_ratio_greater_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, th
 def log_ratio_less_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
     """One-sided p of H0: candidate / baseline >= `threshold`, unpaired."""
     return _unpaired(candidate, baseline).greater_p(_inverse(threshold))
-
-
-def paired_log_ratio_greater_p(
-    baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float
-) -> float:
-    """One-sided p of H0: candidate / baseline <= `threshold`, interleaved rounds."""
-    return _paired(baseline, candidate).greater_p(threshold)
-
-
-def paired_log_ratio_less_p(baseline: npt.ArrayLike, candidate: npt.ArrayLike, *, threshold: float) -> float:
-    """One-sided p of H0: candidate / baseline >= `threshold`, interleaved rounds."""
-    return _paired(candidate, baseline).greater_p(_inverse(threshold))
 
 
 def launch_noise_factor(noise: Sequence[float], *, confidence: float) -> float:
@@ -205,15 +182,6 @@ def _unpaired(baseline: npt.ArrayLike, candidate: npt.ArrayLike) -> _LogRatio:
     shares = [part / total for part in parts]
     df = 1 / sum(share**2 / (x.size - 1) for share, x in zip(shares, logs, strict=True))
     return _LogRatio(mean=mean, standard_error=math.sqrt(total), df=df)
-
-
-def _paired(baseline: npt.ArrayLike, candidate: npt.ArrayLike) -> _LogRatio:
-    logs_baseline, logs_candidate = _logs(baseline), _logs(candidate)
-    if logs_baseline.shape != logs_candidate.shape:
-        raise ValueError("interleaved rounds need one baseline and one candidate figure each")
-    ratios = logs_candidate - logs_baseline
-    standard_error = math.sqrt(_variance(ratios) / ratios.size)
-    return _LogRatio(mean=float(ratios.mean()), standard_error=standard_error, df=ratios.size - 1)
 
 
 def _logs(figures: npt.ArrayLike) -> Floats:

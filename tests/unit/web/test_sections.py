@@ -175,7 +175,8 @@ def test_every_delta_is_listed_with_tasks_under_their_metric() -> None:
     assert names[start + 1 : start + 5] == sorted(samples.TASKS)
     assert all(line.is_part for line in section.lines[start + 1 : start + 5])
     assert section.lines[start].flips == "4 lost, 4 gained"
-    assert section.lacking == ("TTFT p99", "Inter-token p99")
+    latencies = ("TTFT p90", "TTFT p99", "Inter-token p90", "Inter-token p99")
+    assert section.lacking == ("Goodput", *latencies, *(f"End-to-end p{p}" for p in (50, 90, 99)))
     assert measured_section(samples.unfinished(RunState.RUNNING)) is None
 
 
