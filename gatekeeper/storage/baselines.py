@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Interval, and_, literal, or_, select, update
+from sqlalchemy import Interval, and_, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.change import UNDECLARED_CONCURRENCY
 from gatekeeper.domain.errors import Conflict, NotFound
 from gatekeeper.storage.arm_tables import ArmRow, BaselineRow, RunArmRow
 from gatekeeper.storage.base import NOW, Json
@@ -31,6 +32,7 @@ def find_noise(session: Session, *, arm: Json, suite: Json, concurrency: int) ->
     What decides a fingerprint besides, engine build, hardware and data, only the worker knows.
     """
     noise = RunRow.report["noise"]
+    declared = RunRow.plan["change"]["deployment"]["concurrency"].as_integer()
     statement = (
         select(noise)
         .join(RunArmRow, and_(RunArmRow.run_id == RunRow.id, RunArmRow.attempt == RunRow.attempt))
@@ -40,7 +42,7 @@ def find_noise(session: Session, *, arm: Json, suite: Json, concurrency: int) ->
             RunRow.model == arm["model"]["name"],
             ArmRow.plan == arm,
             RunRow.plan["suite"]["probes"] == suite["probes"],
-            RunRow.plan["change"]["deployment"]["concurrency"].as_integer() == concurrency,
+            func.coalesce(declared, UNDECLARED_CONCURRENCY) == concurrency,
             noise["deltas"][0].is_not(None),
         )
         .order_by(RunRow.finished_at.desc())
