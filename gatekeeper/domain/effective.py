@@ -59,14 +59,10 @@ def mismatches(observations: Sequence[Observation]) -> tuple[Observation, ...]:
     return tuple(observation for observation in observations if observation.agrees is False)
 
 
-def unverified(
-    baseline: Sequence[Observation], candidate: Sequence[Observation]
-) -> tuple[tuple[Observation, ...], bool]:
-    """The settings of the candidate alone that could not be verified, and whether those are all that it changes."""
-    known = {(row.setting, row.requested) for row in baseline}
-    own = [row for row in candidate if (row.setting, row.requested) not in known]
-    open_ = tuple(row for row in own if row.agrees is None)
-    return open_, bool(own) and len(open_) == len(own)
+def changed(baseline: Sequence[Observation], candidate: Sequence[Observation]) -> tuple[Observation, ...]:
+    """The candidate's settings that the baseline does not make alike: what a run is about."""
+    alike = {(row.setting, row.requested) for row in baseline}
+    return tuple(row for row in candidate if (row.setting, row.requested) not in alike)
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, delta_of
-from gatekeeper.domain.effective import Observation, compare, mismatches, unverified
+from gatekeeper.domain.effective import Observation, changed, compare, mismatches
 from gatekeeper.domain.findings import finding_of, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
@@ -49,7 +49,7 @@ def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
     if failed is not None and verdict is not Verdict.FAIL:
         verdict, sentence = failed[0], f"{failed[0]}: {failed[1]}."
     notes = no_gain(deltas) if verdict is Verdict.PASS else ()
-    notes = (*notes, *_unverified_notes(baseline, candidate), *filter(None, [plan.undeclared]))
+    notes = (*notes, *_doubts(baseline, candidate), *filter(None, [plan.undeclared]))
     if not noise.deltas:
         notes = (*notes, "The noise floor of this setup was not measured.")
     return _report(
@@ -76,9 +76,9 @@ def _blocker(arms: Mapping[Role, ArmRecord]) -> tuple[Verdict, str] | None:
     not_applied = _mismatch(candidate)
     if not_applied:
         return Verdict.INVALID, f"the setting was not applied: {not_applied}."
-    unknown, is_all = _unverified(baseline, candidate)
-    if is_all:
-        named = "; ".join(f"{row.sentence} ({row.reason})" for row in unknown)
+    rows = _changed(baseline, candidate)
+    if rows and all(row.agrees is None for row in rows):
+        named = "; ".join(f"{row.sentence} ({row.reason})" for row in rows)
         return Verdict.INVALID, f"nothing that the change sets could be verified: {named}."
     if not (baseline.complete and candidate.complete):
         return Verdict.ERROR, "an arm ended before its suite did."
@@ -111,17 +111,17 @@ def _mismatch(arm: ArmRecord) -> str:
     return "; ".join(observation.sentence for observation in mismatches(compare(arm.plan, arm.effective)))
 
 
-def _unverified(baseline: ArmRecord, candidate: ArmRecord) -> tuple[tuple[Observation, ...], bool]:
+def _changed(baseline: ArmRecord, candidate: ArmRecord) -> tuple[Observation, ...]:
     if baseline.effective is None or candidate.effective is None:
-        return (), False
-    return unverified(
-        compare(baseline.plan, baseline.effective), compare(candidate.plan, candidate.effective)
-    )
+        return ()
+    return changed(compare(baseline.plan, baseline.effective), compare(candidate.plan, candidate.effective))
 
 
-def _unverified_notes(baseline: ArmRecord, candidate: ArmRecord) -> tuple[str, ...]:
-    unknown, _ = _unverified(baseline, candidate)
-    return tuple(f"Not verified: {row.setting} {row.requested}, {row.reason}." for row in unknown)
+def _doubts(baseline: ArmRecord, candidate: ArmRecord) -> Iterator[str]:
+    """A note for each setting of the change that could not be verified."""
+    for row in _changed(baseline, candidate):
+        if row.agrees is None:
+            yield f"Not verified: {row.setting} {row.requested}, {row.reason}."
 
 
 def _noise(plan: Plan, baseline: ArmRecord, control: ArmRecord | None) -> Noise:

@@ -22,7 +22,8 @@ def _known_noise(session: Session, plan: Plan) -> Noise | None:
         session,
         arm=plan.baseline.model_dump(mode="json"),
         suite=plan.suite.model_dump(mode="json"),
-        deployment=plan.change.deployment.model_dump(mode="json"),
+        concurrency=plan.concurrency,
+        request_rate=plan.change.deployment.request_rate,
     )
     try:
         return None if document is None else Noise.model_validate(document, extra="ignore")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Interval, and_, literal, or_, select, update
+from sqlalchemy import Interval, and_, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.change import UNDECLARED_CONCURRENCY
 from gatekeeper.domain.errors import Conflict, NotFound
 from gatekeeper.storage.arm_tables import ArmRow, BaselineRow, RunArmRow
 from gatekeeper.storage.base import NOW, Json
@@ -25,12 +26,15 @@ def find_baseline(session: Session, fingerprint: str, *, max_age: timedelta) -> 
     return session.scalars(statement).one_or_none()
 
 
-def find_noise(session: Session, *, arm: Json, suite: Json, deployment: Json) -> Json | None:
+def find_noise(
+    session: Session, *, arm: Json, suite: Json, concurrency: int, request_rate: float | None
+) -> Json | None:
     """The noise floor that the newest judged run of an equal baseline, suite and load reported.
 
     What decides a fingerprint besides, engine build, hardware and data, only the worker knows.
     """
     noise, load = RunRow.report["noise"], RunRow.plan["change"]["deployment"]
+    declared = load["concurrency"].as_integer()
     statement = (
         select(noise)
         .join(RunArmRow, and_(RunArmRow.run_id == RunRow.id, RunArmRow.attempt == RunRow.attempt))
@@ -40,8 +44,8 @@ def find_noise(session: Session, *, arm: Json, suite: Json, deployment: Json) ->
             RunRow.model == arm["model"]["name"],
             ArmRow.plan == arm,
             RunRow.plan["suite"]["probes"] == suite["probes"],
-            load["concurrency"].as_integer() == deployment["concurrency"],
-            load["request_rate"].as_float().is_not_distinct_from(deployment["request_rate"]),
+            func.coalesce(declared, UNDECLARED_CONCURRENCY) == concurrency,
+            load["request_rate"].as_float().is_not_distinct_from(request_rate),
             noise["deltas"][0].is_not(None),
         )
         .order_by(RunRow.finished_at.desc())

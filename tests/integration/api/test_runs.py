@@ -32,7 +32,9 @@ def test_a_json_change_is_accepted_and_can_be_found_where_location_says(client: 
     answer = client.post("/api/v1/runs", json=a_change(name="chat-fp8"))
     assert answer.status_code == 202
     run = client.get(answer.headers["Location"]).json()
-    assert {**run, "foresight": answer.json()["foresight"]} == answer.json()
+    beforehand = {name: answer.json()[name] for name in ("coverage_gaps", "foresight")}
+    assert run | beforehand == answer.json()
+    assert beforehand["coverage_gaps"] == []
     assert (run["name"], run["state"], run["verdict"], run["sentence"]) == ("chat-fp8", "queued", None, None)
     assert (run["findings"], run["deltas"], run["requested"], run["effective"]) == ([], [], {}, {})
     assert run["links"]["self"] == answer.headers["Location"]
@@ -45,12 +47,9 @@ def test_a_yaml_change_is_accepted(client: TestClient, media_type: str) -> None:
 
 
 def test_json_with_tabs_and_exponents_is_json(client: TestClient) -> None:
-    text = (
-        '{\n\t"model": "tiny", "suite": "smoke",\n\t"candidate": '
-        '{"scheduling": {"gpu_memory_utilization": 5e-1}}}'
-    )
+    text = '{\n\t"model": "tiny", "suite": "smoke",\n\t"candidate": {"reuse": {"offload_gib": 5e-1}}}'
     answer = client.post("/api/v1/runs", content=text, headers={"Content-Type": "application/json"})
-    assert answer.json()["change"]["candidate"]["scheduling"]["gpu_memory_utilization"] == 0.5
+    assert answer.json()["change"]["candidate"]["reuse"]["offload_gib"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -133,12 +132,24 @@ def test_a_log_is_plain_text_whatever_it_contains(world: World, client: TestClie
     assert client.get(f"/api/v1/runs/{run_id}/artifacts/1/candidate/other.log").status_code == 404
 
 
+def test_a_change_that_its_suite_does_not_cover_is_accepted_and_told_so_at_once(client: TestClient) -> None:
+    answer = client.post("/api/v1/runs", json=a_change(deployment={"concurrency": 500}))
+    assert answer.json()["coverage_gaps"] == ["concurrency 500 > 120 requests in flight"]
+
+
+def test_a_long_name_comes_back_cut(client: TestClient) -> None:
+    answer = client.post("/api/v1/plan", json=a_change(suite="x" * 100_000))
+    assert answer.status_code == 422
+    assert len(answer.content) < 2_000
+
+
 def test_a_plan_shows_flags_bytes_and_gaps_and_stores_nothing(client: TestClient) -> None:
     change = a_change(deployment={"max_context": 2048})
     plan = client.post("/api/v1/plan", json=change).json()
     assert plan["flags"]["candidate"][:3] == ["--kv-cache-dtype", "fp8_e4m3", "--no-enable-prefix-caching"]
     assert plan["kv_bytes_per_token"] == {"baseline": 23_040.0, "candidate": 11_520.0}
     assert plan["coverage_gaps"] == ["max_context 2048 > 640 tokens reached"]
+    assert plan["undeclared"].startswith("The deployment declares no decode_tokens")
     assert len(plan["foresight"]) == len(plan["plan"]["policy"]["rules"])
     assert {"metric", "outlook", "sentence"} <= plan["foresight"][0].keys()
     assert plan["plan"]["suite"]["name"] == "smoke"

@@ -59,11 +59,19 @@ def test_rules_that_this_run_cannot_decide_are_named_at_the_start(
         {"metric": "decode_kl", "severity": "block", "outlook": "decidable", "sentence": "16 documents"},
     ]
     service.reply(
-        "POST /api/v1/runs", {"run_id": "r-1", "name": "fp8_e4m3", "state": "queued", "foresight": seen}
+        "POST /api/v1/runs",
+        {
+            "run_id": "r-1",
+            "name": "fp8_e4m3",
+            "state": "queued",
+            "foresight": seen,
+            "coverage_gaps": ["max_context 4096 > 640 tokens reached"],
+        },
     )
     result = run("gate", change, "--server", service.url)
     assert "not decidable: accuracy (block): too few items" in result.stderr
     assert "16 documents" not in result.stderr
+    assert "no PASS is possible: coverage: max_context 4096 > 640 tokens reached" in result.stderr
 
 
 def test_junit_and_markdown_can_be_written_to_a_file(

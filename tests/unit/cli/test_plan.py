@@ -56,6 +56,7 @@ def test_what_the_suite_does_not_reach_is_a_gap(run: Run, tmp_path: Path) -> Non
     text = run("plan", path).stdout
     assert "Coverage gaps: no PASS is possible (INVALID)" in text
     assert "max_context 4096 > 640 tokens reached" in text
+    assert "The deployment declares no decode_tokens: the verdict speaks of sequences" in text
 
 
 def test_a_serve_command_can_be_planned(run: Run) -> None:

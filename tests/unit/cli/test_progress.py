@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
-from gatekeeper.cli.progress import ProgressLine
+from gatekeeper.cli.progress import ProgressLine, describe
 from gatekeeper.client import Progress, RunStatus
 from gatekeeper.domain.run import RunState
 
@@ -24,6 +25,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_a_queued_run_says_how_many_are_ahead() -> None:
+    waiting = status("", 0, state=RunState.QUEUED)
+    assert describe(waiting) == "fp8: queued, waiting for a worker"
+    assert describe(replace(waiting, document={"ahead": 3})) == "fp8: queued, waiting for a worker, 3 ahead"
 
 
 def test_without_a_terminal_a_line_appears_per_stage_and_every_15_seconds() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.effective import POOL_IS_FIXED, Observation, compare, mismatches, unverified
+from gatekeeper.domain.effective import POOL_IS_FIXED, Observation, changed, compare, mismatches
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
 from tests.fakes.engine import fake_plan
@@ -164,10 +164,11 @@ def test_a_passed_through_argument_is_looked_up_by_its_name() -> None:
     assert rows["odd"].reason
 
 
-def test_what_cannot_be_verified_counts_only_where_it_is_the_change() -> None:
+def test_what_a_change_sets_is_told_from_what_both_arms_have() -> None:
     plan = fake_plan({"quantization": {"scheme": "fp8_e4m3"}, "reuse": {"offload_gib": 2}})
     before, after = compare(plan.baseline, BASELINE), compare(plan.candidate, FP8)
-    open_, is_all = unverified(before, after)
-    assert ([found.setting for found in open_], is_all) == (["offload_gib"], False)
+    rows = changed(before, after)
+    assert {found.setting for found in rows} >= {"cache_dtype", "quantization.scales", "offload_gib"}
+    assert [found.setting for found in rows if found.agrees is None] == ["offload_gib"]
     alone = fake_plan({"reuse": {"offload_gib": 2}})
-    assert unverified(before, compare(alone.candidate, BASELINE))[1]
+    assert [found.setting for found in changed(before, compare(alone.candidate, BASELINE))] == ["offload_gib"]
