@@ -24,7 +24,7 @@ from gatekeeper.domain import speed
 from gatekeeper.domain.change import Deployment, reference_config
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Stop, TokenTrace
-from gatekeeper.domain.plan import ArmPlan, Model
+from gatekeeper.domain.plan import ArmPlan, Model, cache_modes
 from gatekeeper.domain.suite import PerformanceProbe, Turns
 from gatekeeper.stats.sequential import wang_tsiatis
 from workers.engines.base import launch
@@ -105,7 +105,8 @@ def record(arguments: argparse.Namespace) -> None:
             check=lambda: None,
         )
         table = Table(
-            plans={"arm": arm, "companion": baseline}, deployment=Deployment(concurrency=arguments.concurrency),
+            plans={"arm": arm, "companion": baseline}, modes=cache_modes(candidate, None),
+            deployment=Deployment(concurrency=arguments.concurrency),
             together=True, run_id="recording", workdir=workdir, sink=sink,
             environment=engine.environment(baseline, gpu=None),
             launch=lambda plan, log: started(plan, log=workdir / f"{log}.log"),

@@ -204,7 +204,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
                 certain = _run_probes(arm, server) if applied else None
             if applied:
                 _run_saturated(arm, server.effective, certain)
-                _take_turns(arm, certain)
+                _take_turns(arm, server.effective, certain)
         except (EngineFailure, ProbeFailed) as error:
             sink.finished(complete=False, failure=_failure(error, role, job.dead_roles))
             return False
@@ -253,7 +253,7 @@ def _run_in_small_pool(arm: _Arm, probe: SaturatedProbe, plan: ArmPlan) -> None:
         arm.sink.skipped(probe.probe, f"the engine refused the small pool: {error.detail}")
 
 
-def _take_turns(arm: _Arm, certain: str | None) -> None:
+def _take_turns(arm: _Arm, effective: EffectiveConfig, certain: str | None) -> None:
     """Measure speed in turns with the baseline's configuration, where the suite says so, after all other probes.
 
     The baseline needs no rounds of its own: the control's show the noise of its configuration.
@@ -266,6 +266,7 @@ def _take_turns(arm: _Arm, certain: str | None) -> None:
         return
     table = Table(
         plans={"arm": arm.plan, "companion": plan.baseline}, deployment=plan.change.deployment,
+        modes=cache_modes(arm.plan.config, effective),
         together=fit_together([arm.plan, plan.baseline], cpu_bytes_free=cpu_bytes_free()),
         run_id=arm.job.run_id, workdir=arm.workdir, sink=arm.sink,
         environment=choose(arm.plan).environment(arm.plan, gpu=None), launch=arm.engine,

@@ -50,7 +50,8 @@ def test_prefix_caching_shows_in_the_time_to_the_first_token_of_prompts_that_sha
         launch, engine, run_id=run_id, gpu=None, start_seconds=600, stall_seconds=300, check=lambda: None
     )
     table = Table(
-        plans={"arm": caching, "companion": baseline}, together=True, run_id=run_id, workdir=tmp_path, sink=arm,
+        plans={"arm": caching, "companion": baseline}, modes=("cold", "warm"), together=True,
+        run_id=run_id, workdir=tmp_path, sink=arm,
         deployment=Deployment(concurrency=2, slo=Slo(ttft_ms=60_000)), is_decided=lambda: True,
         environment=engine.environment(caching, gpu=None), advance=lambda _done, _total: None,
         launch=lambda plan, name: started(plan, log=tmp_path / f"{name}.log"),

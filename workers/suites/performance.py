@@ -57,7 +57,7 @@ class Player:
     """An engine configuration whose rounds are measured, stored as `suite`. `reuses`: it caches prefixes."""
 
     suite: str
-    reuses: bool
+    reuses: bool = False
     taken: list[Taken] = field(default_factory=list)
 
     def expected_hits(self, load: Load) -> Literal["moved", "still"]:

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.effective import compare, mismatches
+from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.plan import ArmPlan, cache_modes
 from gatekeeper.domain.speed import COMPANION, SUITE, Round
 from gatekeeper.domain.suite import Load, PerformanceProbe, Turns
@@ -44,10 +45,12 @@ class Turn:
 class Table:
     """What taking turns needs. `plans`: the arm's and the baseline's configuration; `together`: both engines fit.
 
-    `is_decided()` is asked after every pair of launches: whether more would change nothing.
+    `modes`: the states of the arm's cache. `is_decided()` is asked after every pair of launches: whether more would
+    change nothing.
     """
 
     plans: Mapping[Side, ArmPlan]
+    modes: Sequence[Mode]
     deployment: Deployment
     together: bool
     run_id: str
@@ -81,12 +84,7 @@ def take_turns(probe: PerformanceProbe, turns: Turns, table: Table) -> None:
 
     Raises ProbeFailed if the companion fails: that is no fault of the arm. The arm's own failures are raised as such.
     """
-    players = {
-        side: Player(
-            suite=SUITE if side == "arm" else COMPANION, reuses="warm" in cache_modes(plan.config, None)
-        )
-        for side, plan in table.plans.items()
-    }
+    players: Mapping[Side, Player] = {"arm": Player(suite=SUITE), "companion": Player(suite=COMPANION)}
     arguments = common_arguments(probe, table.deployment, table.plans["companion"])
     with load_generator(
         table.run_id, table.workdir, arguments=arguments, environment=table.environment
@@ -117,7 +115,7 @@ def _play_pair(
                     if not table.together:
                         living.close()
                     servers[turn.side] = living.enter_context(_launched(turn.side, launch, players, table))
-                for load in _loads(probe, table.plans):
+                for load in _loads(probe, table):
                     which = Round(launch=launch, number=turn.number)
                     taken = take(probe, load, which, generator, servers[turn.side])
                     if turn.number:
@@ -125,10 +123,9 @@ def _play_pair(
                         table.sink.measurements(players[turn.side].rows(taken))
 
 
-def _loads(probe: PerformanceProbe, plans: Mapping[Side, ArmPlan]) -> Sequence[Load]:
-    """Prompts that share a prefix are for an arm that asks for its reuse, and for equal arms, whose noise they show."""
-    arm = plans["arm"]
-    shared = "warm" in cache_modes(arm.config, None) or arm == plans["companion"]
+def _loads(probe: PerformanceProbe, table: Table) -> Sequence[Load]:
+    """Prompts that share a prefix are for an arm that reuses it, and for equal arms, whose noise they show."""
+    shared = "warm" in table.modes or table.plans["arm"] == table.plans["companion"]
     return [load for load in probe.loads if load.mode == "cold" or shared]
 
 

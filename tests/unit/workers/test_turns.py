@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.domain.change import Deployment, Slo
-from gatekeeper.domain.measurement import EffectiveConfig
+from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.speed import COMPANION, SUITE, Round
 from gatekeeper.domain.suite import Load, PerformanceProbe, Turns
@@ -215,7 +215,7 @@ class Stage:
 
 def play(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stage: Stage, *, together: bool = True, control: bool = False,
-    probe: PerformanceProbe = PROBE,
+    probe: PerformanceProbe = PROBE, modes: Sequence[Mode] = ("cold",),
 ) -> MemoryArm:  # fmt: skip
     @contextmanager
     def generator(*_: Any, **__: Any) -> Iterator[Stage]:
@@ -226,7 +226,8 @@ def play(
     own = plan.baseline if control else plan.candidate
     arm = MemoryArm(role="control" if control else "candidate", plan=own)
     table = Table(
-        plans={"arm": own, "companion": plan.baseline}, deployment=Deployment(), together=together, run_id="r",
+        plans={"arm": own, "companion": plan.baseline}, modes=modes, deployment=Deployment(), together=together,
+        run_id="r",
         workdir=tmp_path, sink=arm, environment={}, launch=stage.launch, advance=lambda _done, _total: None,
         is_decided=stage.is_decided,
     )  # fmt: skip
@@ -284,8 +285,9 @@ def test_shared_prefixes_are_sent_to_equal_engines_and_to_arms_that_reuse_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     probe = PROBE.model_copy(update={"shared_prefix_tokens": 32})
-    modes = {
-        control: {row.mode for row in play(monkeypatch, tmp_path, Stage(), control=control, probe=probe).rows}
-        for control in (True, False)
-    }
-    assert modes == {True: {"cold", "warm"}, False: {"cold"}}
+
+    def sent(**case: Any) -> set[Mode]:
+        return {row.mode for row in play(monkeypatch, tmp_path, Stage(), probe=probe, **case).rows}
+
+    assert sent() == {"cold"}
+    assert sent(control=True) == sent(modes=("cold", "warm")) == {"cold", "warm"}
