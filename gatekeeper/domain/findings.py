@@ -14,15 +14,6 @@ from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit
 from gatekeeper.domain.suite import PROBED_MODES
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 
-SUITE_OF_KIND: Final = {
-    "token": "fidelity",
-    "binary": "accuracy",
-    "score": "accuracy",
-    "speed": "performance",
-    "capacity": "capacity",
-}
-"""Metric kind -> the probe that measures it."""
-
 FEWEST_TO_PASS: Final = 8
 """Fewer documents (or scored items) pass nothing: docs/decision.md shows what a mean over so few does not cover."""
 
@@ -38,7 +29,7 @@ def finding_of(
 ) -> Finding:
     """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family."""
     rule, mode = application.rule, application.mode
-    suite = SUITE_OF_KIND[METRICS[rule.metric].kind]
+    suite = METRICS[rule.metric].suite
     outcome, detail = (
         _not_finite(suite, mode, baseline, candidate)
         or _not_exercised(suite, mode, baseline, candidate)
