@@ -25,9 +25,7 @@ Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
 ContextLength = Annotated[int, Field(ge=128, le=LARGEST, strict=True)]
 """Tokens of a whole sequence; fewer than 128 leave no room around what is asked."""
 
-Family = Literal[
-    "needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"
-]
+Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""
 
 

@@ -1,14 +1,5 @@
-"""Families"""
-from workers.suites.context.chat import chat
-from workers.suites.context.copy import copy
-from workers.suites.context.frequent import frequent
-from workers.suites.context.lookup import lookup
-from workers.suites.context.multi_needle import multi_needle
-from workers.suites.context.needle import needle
-from workers.suites.context.two_questions import two_questions
-from workers.suites.context.multi_hop import multi_hop
+"""Retrieval and reasoning over context: tasks whose answer only the context holds, written from a seed.
 
-FAMILIES = {
-    "needle": needle, "multi_needle": multi_needle, "lookup": lookup, "multi_hop": multi_hop, "frequent": frequent,
-    "two_questions": two_questions, "chat": chat, "copy": copy,
-}
+One module per family; each is a pure function that writes a draft, `items` turns drafts into token ids of the right
+length, `retrieval` asks them.
+"""

@@ -1,4 +1,4 @@
-"""What a family writes: a prompt, and how it goes on."""
+"""What a family of tasks writes: a prompt, and how it goes on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def in_turn(context: str, questions: Sequence[tuple[str, str]]) -> Draft:
     return Draft(prompt=context + first_lead, continuation=tuple(parts))
 
 
-Family: TypeAlias = Callable[[Dice, int, float], Draft]
+Write: TypeAlias = Callable[[Dice, int, float], Draft]
 """(dice, size, depth) -> draft, a pure function.
 
 `size`: how many units of context (sentences, pairs, turns) surround what is asked, at least 1; one more unit makes the

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Final
 
 from workers.suites.dice import Dice
+from workers.suites.documents import bundled_texts
 
 SHORTEST_PARAGRAPH: Final = 160
 SHORTEST_SENTENCE: Final = 20
@@ -20,9 +20,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z])")
 @lru_cache
 def sentences() -> tuple[str, ...]:
     """Every sentence of every paragraph of prose, some 16,000 tokens."""
-    folder = resources.files("workers.suites").joinpath("texts")
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".txt")), key=lambda e: e.name)
-    paragraphs = (line.strip() for entry in files for line in entry.read_text(encoding="utf-8").splitlines())
+    paragraphs = (line.strip() for _, text in bundled_texts() for line in text.splitlines())
     prose = (paragraph for paragraph in paragraphs if len(paragraph) >= SHORTEST_PARAGRAPH)
     found = (sentence for paragraph in prose for sentence in _SENTENCE_END.split(paragraph))
     return tuple(sentence for sentence in found if len(sentence) >= SHORTEST_SENTENCE)

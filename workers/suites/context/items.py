@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from workers.engines.base import Server
-from workers.engines.errors import CannotTokenize, ProbeFailed
-from workers.suites.context.draft import Draft, Family, Message
+from workers.engines.errors import ProbeFailed, Unsupported
+from workers.suites.context.draft import Draft, Message, Write
 from workers.suites.dice import Dice
 
 
@@ -33,7 +33,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """The engine's own tokenizer, over its `/tokenize`. Raises CannotTokenize where that refuses."""
+    """The engine's own tokenizer, over its `/tokenize`. Raises Unsupported where that refuses."""
 
     server: Server
 
@@ -54,13 +54,13 @@ class Tokenizer:
         try:
             answer: Any = self.server.post("/tokenize", {"model": self.server.plan.model.name, **body})
         except httpx.HTTPStatusError as error:
-            raise CannotTokenize(error.response.text[:300]) from error
+            raise Unsupported(error.response.text[:300]) from error
         tokens: list[int] = answer["tokens"]
         return tokens
 
 
 def write_items(
-    family: Family, name: str, tokenizer: Tokenizer, *, length: int, count: int, seed: int
+    write: Write, family: str, tokenizer: Tokenizer, *, length: int, count: int, seed: int
 ) -> Iterator[Item]:
     """`count` items of a family with at most `length` tokens each, their facts spread evenly over the context.
 
@@ -69,10 +69,10 @@ def write_items(
     size = 1
     for number in range(count):
         depth = (number + 0.5) / count
-        item_id = f"{name}/{length}/{depth:.2f}/{number}"
+        item_id = f"{family}/{length}/{depth:.2f}/{number}"
 
         def draft(size: int, depth: float = depth, item_id: str = item_id) -> Draft:
-            return family(Dice(f"{seed}/{item_id}"), size, depth)
+            return write(Dice(f"{seed}/{item_id}"), size, depth)
 
         def tokens(size: int, draft: Callable[[int], Draft] = draft) -> int:
             return len(_sequence(tokenizer, draft(size)))
@@ -80,7 +80,7 @@ def write_items(
         size = largest_fit(tokens, limit=length, guess=size)
         if not size:
             raise ProbeFailed(f"{item_id}: {tokens(1)} tokens at the least, {length} are allowed")
-        yield _item(tokenizer, draft(size), name, item_id)
+        yield _item(tokenizer, draft(size), family, item_id)
 
 
 def largest_fit(count: Callable[[int], int], *, limit: int, guess: int) -> int:

@@ -17,8 +17,12 @@ def multi_needle(dice: Dice, size: int, depth: float) -> Draft:
 
     The last one is repeated by the prompt, which shows what is wanted; the others are asked for one by one.
     """
-    facts = [(f"The secret number of the {place} is", code(dice, 4)) for place in dice.shuffled(PLACES)[:NEEDLES]]
-    told = [((depth + index / NEEDLES) % 1, f"{stem} {number}.") for index, (stem, number) in enumerate(facts)]
+    facts = [
+        (f"The secret number of the {place} is", code(dice, 4)) for place in dice.shuffled(PLACES)[:NEEDLES]
+    ]
+    told = [
+        ((depth + index / NEEDLES) % 1, f"{stem} {number}.") for index, (stem, number) in enumerate(facts)
+    ]
     *asked, (shown, its_number) = facts
     return in_turn(
         f"{hidden(haystack(dice, size), told)}\n\nThe secret numbers once more:\n{shown} {its_number}",
