@@ -34,10 +34,6 @@ class ArmRecorder(Sink, Protocol):
         """The engine is ready."""
         ...
 
-    def skipped(self, probe: str, reason: str) -> None:
-        """A probe was left out."""
-        ...
-
     def finished(self, *, complete: bool, failure: ArmFailure | None) -> None:
         """The arm is over."""
         ...

@@ -8,20 +8,11 @@ from typing import Final
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
-from gatekeeper.domain.policy import Rule
+from gatekeeper.domain.policy import ALL, Rule
 from gatekeeper.domain.scope import Application
-from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force
+from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force, points
 from gatekeeper.domain.suite import PROBED_MODES
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
-
-SUITE_OF_KIND: Final = {
-    "token": "fidelity",
-    "binary": "accuracy",
-    "score": "accuracy",
-    "speed": "performance",
-    "capacity": "capacity",
-}
-"""Metric kind -> the probe that measures it."""
 
 FEWEST_TO_PASS: Final = 8
 """Fewer documents (or scored items) pass nothing: docs/decision.md shows what a mean over so few does not cover."""
@@ -38,11 +29,11 @@ def finding_of(
 ) -> Finding:
     """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family."""
     rule, mode = application.rule, application.mode
-    suite = SUITE_OF_KIND[METRICS[rule.metric].kind]
+    suite = METRICS[rule.metric].suite
     outcome, detail = (
         _not_finite(suite, mode, baseline, candidate)
         or _not_exercised(suite, mode, baseline, candidate)
-        or _not_measured(suite, mode, delta, candidate)
+        or _not_measured(suite, application, delta, candidate)
         or _weigh(rule, delta, bound, proven)
     )
     return Finding(
@@ -122,11 +113,14 @@ def _not_exercised(
 
 
 def _not_measured(
-    suite: str, mode: Mode, delta: Delta | None, candidate: ArmRecord
+    suite: str, application: Application, delta: Delta | None, candidate: ArmRecord
 ) -> tuple[Outcome, str] | None:
+    mode = application.mode
     if delta is None:
         stop, skipped = candidate.stop_of(suite, mode), dict(candidate.skipped)
-        probes = (suite, mode, "modes" if mode in PROBED_MODES else suite)
+        probes = (
+            suite, f"{suite}/{application.group}", mode, "modes" if mode in PROBED_MODES else suite
+        )  # fmt: skip
         reason = next((skipped[probe] for probe in probes if probe in skipped), stop and stop.reason)
         return (
             (Outcome.NOT_EXERCISED, f"{suite} did not run: {reason}")
@@ -144,15 +138,47 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
         return _weigh_unbounded(rule, delta, bound)
     metric, limit, shown = METRICS[rule.metric], limit_in_force(rule, bound), _shown(rule, delta)
     few = metric.kind in ("token", "score") and delta.clusters < FEWEST_TO_PASS
-    if _within(rule, delta, bound):
+    within, powerless = _within(rule, delta, bound), _powerless(rule, delta)
+    if not within and _beyond(rule, delta, bound) and proven is not False:
+        bought = f"; {BUYS_NOTHING}" if rule.demands_gain else ""
+        return Outcome.REGRESSED, f"{shown} beyond {limit}{bought}"
+    if powerless:
+        return Outcome.NOT_EXERCISED, powerless
+    if within:
         if few:
             needed = f"fewer than {FEWEST_TO_PASS} documents pass nothing, {delta.clusters} were measured"
             return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {needed}"
         return Outcome.PASSED, f"{shown} within {limit}"
-    if _beyond(rule, delta, bound) and proven is not False:
-        bought = f"; {BUYS_NOTHING}" if rule.demands_gain else ""
-        return Outcome.REGRESSED, f"{shown} beyond {limit}{bought}"
     return Outcome.INCONCLUSIVE, f"{shown} straddles {limit}; {_more(delta)}{_detectable(delta)}"
+
+
+def _powerless(rule: Rule, delta: Delta) -> str | None:
+    """Why a margin cannot be broken here, whatever the candidate does; None if it can.
+
+    Where the baseline's own share is within the margin, losing all of it is within the margin too. Passing would say
+    that nothing was lost, when there was nothing to lose.
+    """
+    if rule.max_drop is None or delta.baseline is None or delta.baseline > rule.max_drop:
+        return None
+    share, margin = 100 * delta.baseline, points(rule.max_drop)
+    return f"no power: the baseline itself reaches {share:.1f}%, so that nothing could fall by {margin}"
+
+
+def without_power(findings: Sequence[Finding], deltas: Sequence[Delta]) -> tuple[str, ...]:
+    """A note for every passed rule on all items together: the tasks in which it could not have failed."""
+    notes = []
+    for finding in findings:
+        if finding.outcome is Outcome.PASSED and finding.group == ALL and METRICS[finding.metric].has_tasks:
+            silent = [
+                delta.group
+                for delta in deltas
+                if (delta.metric, delta.mode) == (finding.metric, finding.mode)
+                and _powerless(finding.rule, delta)
+            ]
+            if silent:
+                rest = "the baseline itself hardly solves that"
+                notes.append(f"{METRICS[finding.metric].title}: no power in {', '.join(silent)}; {rest}.")
+    return tuple(notes)
 
 
 def _weigh_unbounded(rule: Rule, delta: Delta, bound: float | None) -> tuple[Outcome, str]:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.findings import SUITE_OF_KIND
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Mode, Role, Stop
 from gatekeeper.domain.metric import METRICS
@@ -86,7 +85,7 @@ def _is_final(finding: Finding, level: float) -> bool:
 
 
 def _answers(finding: Finding, suite: str, mode: Mode) -> bool:
-    here = (SUITE_OF_KIND[METRICS[finding.metric].kind], finding.mode) == (suite, mode)
+    here = (METRICS[finding.metric].suite, finding.mode) == (suite, mode)
     return here and finding.rule.severity == "block"
 
 

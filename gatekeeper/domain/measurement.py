@@ -34,10 +34,21 @@ class Measurement:
     reason: str | None = None
     batch: int = 0
     """Items are measured in batches, the same ones in the same order in every arm; after each the run may stop."""
+    context_tokens: int | None = None
+    """The length of the whole sequence that the item was measured in; None: whoever measured it does not know."""
 
     @classmethod
     def of(
-        cls, *, suite: str, mode: Mode, item_id: str, cluster: str, metric: str, value: float, batch: int = 0
+        cls,
+        *,
+        suite: str,
+        mode: Mode,
+        item_id: str,
+        cluster: str,
+        metric: str,
+        value: float,
+        batch: int = 0,
+        context_tokens: int | None = None,
     ) -> Measurement:
         """A measurement whose value may turn out NaN or infinite."""
         finite = math.isfinite(value)
@@ -50,6 +61,7 @@ class Measurement:
             value=float(value) if finite else None,
             reason=None if finite else f"the engine returned {value}",
             batch=batch,
+            context_tokens=context_tokens,
         )
 
 

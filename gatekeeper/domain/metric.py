@@ -17,6 +17,8 @@ class Metric:
     """A judged quantity. `kind` decides how it is estimated; `form` is its plain limit, `also` the other ones."""
 
     name: str
+    suite: str
+    """The probe that measures it; token metrics are measured by others too, in modes of their own."""
     kind: Kind
     form: LimitForm
     unit: str
@@ -65,51 +67,66 @@ METRICS: Final[Mapping[str, Metric]] = {
     metric.name: metric
     for metric in (
         Metric(
-            name="accuracy", kind="binary", form="max_drop", unit="share", title="accuracy change",
+            name="accuracy", suite="accuracy", kind="binary", form="max_drop", unit="share", title="accuracy change",
             also=("at_least_of_baseline",), source="correct",
         ),
         Metric(
-            name="choice_probability", kind="score", form="max_drop", unit="share", title="right-choice probability",
-            source="right_choice_probability",
+            name="choice_probability", suite="accuracy", kind="score", form="max_drop", unit="share",
+            title="right-choice probability", source="right_choice_probability",
         ),
         Metric(
-            name="decode_kl", kind="token", form="at_most", unit="nats/token", title="decode KL",
+            name="decode_kl", suite="fidelity", kind="token", form="at_most", unit="nats/token", title="decode KL",
             also=("at_most_noise_multiple",),
         ),
         Metric(
-            name="decode_nll", kind="token", form="at_most", unit="nats/token", title="decode NLL change",
-            also=("at_most_noise_multiple",),
+            name="decode_nll", suite="fidelity", kind="token", form="at_most", unit="nats/token",
+            title="decode NLL change", also=("at_most_noise_multiple",),
         ),
-        Metric(name="kl_drift", kind="token", form="at_most", unit="nats/token", title="KL drift"),
-        Metric(name="rank_shift", kind="token", form="at_most", unit="places", title="rank shift"),
+        Metric(name="kl_drift", suite="fidelity", kind="token", form="at_most", unit="nats/token", title="KL drift"),
+        Metric(name="rank_shift", suite="fidelity", kind="token", form="at_most", unit="places", title="rank shift"),
         Metric(
-            name="consistency_kl", kind="token", form="at_most", unit="nats/token", title="KL to its own cold cache",
-            against="cold",
-        ),
-        Metric(name="top1_agreement", kind="token", form="at_least", unit="share", title="top-1 agreement"),
-        Metric(
-            name="sound_text", kind="binary", form="max_drop", unit="share", title="sound free text",
-            also=("at_least_of_baseline",), source="sound",
+            name="consistency_kl", suite="fidelity", kind="token", form="at_most", unit="nats/token",
+            title="KL to its own cold cache", against="cold",
         ),
         Metric(
-            name="distinct_text", kind="score", form="max_drop", unit="share", title="distinct 4-grams",
-            source="distinct_share",
+            name="top1_agreement", suite="fidelity", kind="token", form="at_least", unit="share",
+            title="top-1 agreement",
         ),
         Metric(
-            name="throughput_ratio", kind="speed", form="at_least", unit="x", title="throughput",
+            name="sound_text", suite="free_decode", kind="binary", form="max_drop", unit="share",
+            title="sound free text", also=("at_least_of_baseline",), source="sound",
+        ),
+        Metric(
+            name="distinct_text", suite="free_decode", kind="score", form="max_drop", unit="share",
+            title="distinct 4-grams", source="distinct_share",
+        ),
+        Metric(
+            name="retrieval_accuracy", suite="retrieval", kind="binary", form="max_drop", unit="share",
+            title="retrieval accuracy change", also=("at_least_of_baseline",), source="retrieved",
+        ),
+        Metric(
+            name="retrieval_probability", suite="retrieval", kind="score", form="max_drop", unit="share",
+            title="retrieved-answer probability", source="answer_probability",
+        ),
+        Metric(
+            name="throughput_ratio", suite="performance", kind="speed", form="at_least", unit="x", title="throughput",
             source="output_throughput_tok_s",
         ),
         Metric(
-            name="goodput_ratio", kind="speed", form="at_least", unit="x", title="goodput", source="goodput_req_s"
+            name="goodput_ratio", suite="performance", kind="speed", form="at_least", unit="x", title="goodput",
+            source="goodput_req_s",
         ),
         *(
             Metric(
-                name=f"{figure}_p{percentile}_ratio", kind="speed", form="at_most", unit="x",
+                name=f"{figure}_p{percentile}_ratio", suite="performance", kind="speed", form="at_most", unit="x",
                 title=f"{title} p{percentile}", source=f"{figure}_p{percentile}_ms",
             )
             for figure, title in (("ttft", "TTFT"), ("itl", "inter-token"), ("e2e", "end-to-end"))
             for percentile in (50, 90, 99)
         ),
-        Metric(name="kv_capacity_ratio", kind="capacity", form="at_least", unit="x", title="KV capacity"),
+        Metric(
+            name="kv_capacity_ratio", suite="capacity", kind="capacity", form="at_least", unit="x",
+            title="KV capacity",
+        ),
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.measurement import Mode
 
@@ -22,6 +22,11 @@ CHUNKS: Final = 3
 """Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
 Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
+ContextLength = Annotated[int, Field(ge=128, le=LARGEST, strict=True)]
+"""Tokens of a whole sequence; fewer than 128 leave no room around what is asked."""
+
+Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
+"""The kinds of retrieval tasks; `workers/suites/context/` writes them."""
 
 
 class AccuracyProbe(Closed):
@@ -103,6 +108,38 @@ class FreeDecodeProbe(Closed):
     seed: NonNegativeInt = 0
 
 
+class RetrievalProbe(Closed):
+    """Generated tasks whose answer only the context holds, at given lengths; docs/suites.md describes the families.
+
+    `context_tokens`: tokens of prompt and answer together, by the model's own tokenizer, reached or just missed.
+    `items_per_cell`: items of each family at each length, their facts spread evenly over the context.
+    """
+
+    probe: Literal["retrieval"]
+    families: Annotated[tuple[Family, ...], Field(min_length=1)]
+    context_tokens: Annotated[tuple[ContextLength, ...], Field(min_length=1)]
+    items_per_cell: Annotated[int, Field(ge=1, le=1_000, strict=True)]
+    seed: NonNegativeInt = 0
+    batches: Batches = 1
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        for field, values in (("families", self.families), ("context_tokens", self.context_tokens)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: an entry is there twice")
+        return self
+
+    @property
+    def items(self) -> dict[str, int]:
+        """By family, the number of items that will be measured."""
+        return dict.fromkeys(self.families, len(self.context_tokens) * self.items_per_cell)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all items together, at most."""
+        return len(self.families) * self.items_per_cell * sum(self.context_tokens)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
     """One kind of request of a performance probe. `prefix_tokens` of its prompt are the same in all of a round.
@@ -176,6 +213,7 @@ Probe = Annotated[
     | ModesProbe
     | SaturatedProbe
     | FreeDecodeProbe
+    | RetrievalProbe
     | PerformanceProbe
     | CapacityProbe,
     Field(discriminator="probe"),
@@ -275,8 +313,8 @@ class Suite(Closed):
                     items.append(probe.documents)
                 case FreeDecodeProbe():
                     items.append(2 * probe.prompts)
-                case AccuracyProbe():
-                    counts = probe.items.values()
+                case AccuracyProbe() | RetrievalProbe():
+                    counts = list[int | None](probe.items.values())
                     items.append(None if None in counts else sum(count or 0 for count in counts))
                 case PerformanceProbe() | CapacityProbe():
                     pass
@@ -292,7 +330,12 @@ class Suite(Closed):
             if isinstance(probe, FidelityProbe | ModesProbe | SaturatedProbe)
         ]
         free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
-        at_once = [tokens * min(concurrency, requests) for tokens, requests in (*forced, *free)]
+        retrieval = [
+            (max(p.context_tokens), p.items_per_cell * len(p.families))
+            for p in self.probes
+            if isinstance(p, RetrievalProbe)
+        ]
+        at_once = [tokens * min(concurrency, requests) for tokens, requests in (*forced, *free, *retrieval)]
         return max((*at_once, self.chunked_context_tokens))
 
     @property
@@ -310,9 +353,11 @@ class Suite(Closed):
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
         modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
         free = [probe for probe in self.probes if isinstance(probe, FreeDecodeProbe)]
+        retrieval = [probe for probe in self.probes if isinstance(probe, RetrievalProbe)]
         return [
             (0, 0),
             *((FREE_PROMPT_TOKENS, probe.decode_tokens) for probe in free),
+            *((max(probe.context_tokens), 0) for probe in retrieval),  # the answer is part of the length
             *((probe.context_tokens, probe.decode_tokens) for probe in fidelity),
             *((probe.longest_context, probe.decode_tokens) for probe in modes),
         ]

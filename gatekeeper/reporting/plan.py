@@ -17,6 +17,7 @@ from gatekeeper.domain.suite import (
     ModesProbe,
     PerformanceProbe,
     Probe,
+    RetrievalProbe,
     SaturatedProbe,
 )
 from gatekeeper.reporting.figures import limit, of_group
@@ -112,6 +113,10 @@ def _probe_phrase(probe: Probe) -> str:
         case FreeDecodeProbe():
             kinds = f"{probe.prompts} texts and {probe.prompts} lists of records"
             return f"{kinds} freely continued by {probe.decode_tokens} tokens"
+        case RetrievalProbe():
+            lengths = ", ".join(map(str, probe.context_tokens))
+            families = f"{sum(probe.items.values())} items of {', '.join(probe.families)}"
+            return f"{families} at {lengths} tokens, {probe.tokens:,} in all"
         case PerformanceProbe():
             return _speed_phrase(probe)
         case _:

@@ -69,6 +69,7 @@ class MeasurementRow(Base):
     value: Mapped[float | None]
     reason: Mapped[str | None]
     batch: Mapped[int] = mapped_column(server_default="0")
+    context_tokens: Mapped[int | None]
 
     __table_args__ = (
         CheckConstraint("value > '-infinity' and value < 'infinity'", name="finite"),

@@ -98,6 +98,7 @@ def add_measurements(session: Session, arm_id: int, measurements: Sequence[Measu
             "value": measurement.value,
             "reason": measurement.reason,
             "batch": measurement.batch,
+            "context_tokens": measurement.context_tokens,
         }
         for measurement in map(_finite, measurements)
     ]
@@ -188,9 +189,8 @@ def load_record(session: Session, role: Role, arm: ArmRow) -> ArmRecord:
 
 def _measurements(session: Session, arm_id: int) -> tuple[Measurement, ...]:
     row = MeasurementRow
-    columns = select(
-        row.suite, row.mode, row.item_id, row.cluster, row.metric, row.value, row.reason, row.batch
-    )
+    about = (row.suite, row.mode, row.item_id, row.cluster, row.metric, row.batch, row.context_tokens)
+    columns = select(*about, row.value, row.reason)
     ordered = columns.where(row.arm_id == arm_id).order_by(
         *_in_byte_order(row.suite, row.mode, row.item_id, row.metric)
     )

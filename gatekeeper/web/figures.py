@@ -12,7 +12,9 @@ NOT_MEASURED: Final = "not measured"
 MINUS: Final = "\N{MINUS SIGN}"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
-SIGNED: Final = frozenset({"accuracy", "choice_probability", "decode_nll"})
+SIGNED: Final = frozenset(name for name, metric in METRICS.items() if metric.form == "max_drop") | {
+    "decode_nll"
+}
 """Metrics that are differences, so that their sign says something."""
 
 LEVEL_UNITS: Final = {"_tok_s": " tok/s", "_ms": " ms"}

@@ -34,5 +34,9 @@ class ProbeFailed(GatekeeperError):
     """A probe could not measure, although the engine lives."""
 
 
+class Unsupported(ProbeFailed):
+    """The engine does not offer what a probe needs."""
+
+
 class RunCancelled(GatekeeperError):
     """The run was cancelled."""

@@ -16,14 +16,27 @@ from gatekeeper.domain.suite import (
     ModesProbe,
     PerformanceProbe,
     Probe,
+    RetrievalProbe,
     SaturatedProbe,
 )
+from workers.engines.errors import Unsupported
 from workers.suites import accuracy, fidelity, free_decode, modes, performance, saturated
 from workers.suites.base import Bench
+from workers.suites.context import retrieval
 
 
 def run_probe(probe: Probe, bench: Bench) -> None:
-    """Run one probe against a ready engine, storing what it measures as it comes."""
+    """Run one probe against a ready engine, storing what it measures as it comes.
+
+    An engine that does not offer what the probe needs leaves it out, which its rules call not exercised.
+    """
+    try:
+        _run(probe, bench)
+    except Unsupported as error:
+        bench.sink.skipped(probe.probe, error.detail)
+
+
+def _run(probe: Probe, bench: Bench) -> None:
     match probe:
         case AccuracyProbe():
             accuracy.run(probe, bench)
@@ -33,6 +46,8 @@ def run_probe(probe: Probe, bench: Bench) -> None:
             modes.run(probe, bench)
         case FreeDecodeProbe():
             free_decode.run(probe, bench)
+        case RetrievalProbe():
+            retrieval.run(probe, bench)
         case PerformanceProbe():
             performance.run(probe, bench)
         case SaturatedProbe():
@@ -56,7 +71,7 @@ def data_files(tasks_dir: Path | None) -> Iterator[tuple[str, bytes]]:
 
 def code_files() -> Iterator[tuple[str, bytes]]:
     """Name and content of the modules that launch engines and measure."""
-    for package in ("workers.engines", "workers.suites"):
+    for package in ("workers.engines", "workers.suites", "workers.suites.context"):
         for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 yield f"{package}/{entry.name}", entry.read_bytes()

@@ -37,6 +37,10 @@ class Sink(Protocol):
         """Store the proofs that a mode happened."""
         ...
 
+    def skipped(self, probe: str, reason: str) -> None:
+        """Store that a probe, or a part of it such as `retrieval/chat`, was left out."""
+        ...
+
     def stopped(self, stop: Stop) -> None:
         """Store that a probe was ended on purpose."""
         ...

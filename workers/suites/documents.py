@@ -36,8 +36,8 @@ def load_documents(
     ]
 
 
-def bundled_texts(count: int) -> list[tuple[str, str]]:
-    """Name and content of the first texts, in the order of their names."""
+def bundled_texts(count: int | None = None) -> list[tuple[str, str]]:
+    """Name and content of the first texts, or of all, in the order of their names."""
     folder = resources.files("workers.suites").joinpath("texts")
     files = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".txt")), key=lambda entry: entry.name

@@ -11,7 +11,7 @@ import httpx
 
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from workers.engines.base import Server
-from workers.engines.errors import ProbeFailed
+from workers.engines.errors import ProbeFailed, Unsupported
 from workers.suites.documents import Document
 
 SUITE = "fidelity"
@@ -21,7 +21,7 @@ Score = Callable[[Document], TokenTrace]
 
 
 def score_forced(server: Server, document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
-    """Force the reference and score it. Raises ProbeFailed if the engine did not force it."""
+    """Force the reference and score it. Raises Unsupported if the engine did not force it."""
     body = _completion(server, document, top_k) | {
         "vllm_xargs": {"forced_token_ids": list(document.reference)}
     }
@@ -83,13 +83,19 @@ def _completion(server: Server, document: Document, top_k: int) -> dict[str, obj
 
 
 def _answer(server: Server, document: Document, body: Mapping[str, object]) -> Any:
-    """The engine's answer; None if it could not write its log-probabilities down. Raises ProbeFailed."""
+    """The engine's answer; None if it could not write its log-probabilities down.
+
+    Raises Unsupported if the engine refuses the request, ProbeFailed if it can't answer it.
+    """
     try:
         return server.post("/v1/completions", body)
     except httpx.HTTPStatusError as error:
-        if error.response.is_server_error and _completes(server, document):
+        refusal = f"{document.item_id}: {error.response.text[:300]}"
+        if not error.response.is_server_error:
+            raise Unsupported(refusal) from error
+        if _completes(server, document):
             return None
-        raise ProbeFailed(f"{document.item_id}: {error.response.text[:300]}") from error
+        raise ProbeFailed(refusal) from error
 
 
 def _completes(server: Server, document: Document) -> bool:
@@ -117,10 +123,10 @@ def broken_trace(document: Document, *, mode: Mode) -> TokenTrace:
 
 
 def trace_of(logprobs: Mapping[str, Any], document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
-    """Turn a completion's logprobs, keyed by token id, into a trace. Raises ProbeFailed on other tokens than forced."""
+    """Turn a completion's logprobs, keyed by token id, into a trace. Raises Unsupported on other tokens than forced."""
     forced = [_token_id(token) for token in logprobs["tokens"]]
     if tuple(forced) != document.reference:
-        raise ProbeFailed(f"{document.item_id}: the engine did not force the reference tokens")
+        raise Unsupported(f"{document.item_id}: the engine did not force the reference tokens")
     rows = [
         _best({_token_id(token): value for token, value in row.items()}, top_k)
         for row in logprobs["top_logprobs"]

@@ -17,6 +17,7 @@ STAGES: Final = {
     "capacity": "capacity",
     "fidelity": "fidelity",
     "accuracy": "accuracy",
+    "retrieval": "retrieval",
     "performance": "performance",
 }
 
