@@ -13,11 +13,12 @@ from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.sample import (
+    WHOLE,
     ExactSample,
     MeanSample,
     PairSample,
+    Parts,
     Place,
-    Positions,
     RoundSample,
     Sample,
     TurnsSample,
@@ -66,10 +67,10 @@ class Basis:
 
 
 def deltas_between(
-    baseline: ArmRecord, candidate: ArmRecord, basis: Basis, *, positions: Positions = ()
+    baseline: ArmRecord, candidate: ArmRecord, basis: Basis, *, parts: Parts = WHOLE
 ) -> tuple[Delta, ...]:
     """Every delta that the two arms support, held against no rule."""
-    samples = samples_between(baseline, candidate, positions=positions)
+    samples = samples_between(baseline, candidate, parts=parts)
     return tuple(delta_of(sample, basis) for sample in samples)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeVar, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 from scipy.stats import norm, t
 
@@ -27,7 +27,9 @@ from gatekeeper.domain.speed_foresight import lacking_load, resolved
 from gatekeeper.domain.suite import (
     AccuracyProbe,
     FidelityProbe,
+    FreeDecodeProbe,
     ModesProbe,
+    RetrievalProbe,
     SaturatedProbe,
 )
 from gatekeeper.domain.verdict import Noise
@@ -53,7 +55,7 @@ KL_SPREAD: Final = 0.5
 """Of a document's KL, as a share of the limit: KL varies with its size. Other token metrics are taken to do so too."""
 
 Outlook = Literal["decidable", "undecidable", "unknown", "idle"]
-AnyProbe = TypeVar("AnyProbe", AccuracyProbe, FidelityProbe)
+ItemProbe: TypeAlias = AccuracyProbe | RetrievalProbe | FreeDecodeProbe
 
 
 class Foresight(Closed):
@@ -170,12 +172,14 @@ def _scoring(plan: Plan, modes: Sequence[Mode]) -> list[FidelityProbe | ModesPro
 
 
 def _of_items(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
-    probe = _probe(plan, AccuracyProbe)
+    probe = _asking(plan, METRICS[rule.metric].suite)
     if probe is None:
-        return _not_measured(rule, "accuracy")
-    task, count = _fewest(probe, rule.group)
-    if task not in (ALL, *probe.tasks):
-        return _say(rule, "undecidable", f"the suite has no task {task}; it has {', '.join(probe.tasks)}")
+        return _not_measured(rule, METRICS[rule.metric].suite)
+    task, count = _fewest(probe, rule)
+    if task not in (ALL, *probe.items):
+        return _say(rule, "undecidable", f"the suite has no task {task}; it has {', '.join(probe.items)}")
+    if count == 0:
+        return _say(rule, "undecidable", f"the suite has no item of {rule.subset} tokens")
     where = f" of {task}" if task != ALL else ""
     if count is None:
         return _say(rule, "unknown", f"how many items{where} there are is known only after the run")
@@ -186,9 +190,19 @@ def _of_items(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     return _of_answers(plan, rule, count, where, noise, price)
 
 
-def _fewest(probe: AccuracyProbe, group: str) -> tuple[str, int | None]:
-    """The task that a rule on `group` is hardest to decide for, with its items; `all` items together have a sum."""
-    items = probe.items
+def _asking(plan: Plan, suite: str) -> ItemProbe | None:
+    """The probe that asks the items of a suite."""
+    for probe in plan.suite.probes:
+        if isinstance(probe, AccuracyProbe | RetrievalProbe | FreeDecodeProbe) and probe.probe == suite:
+            return probe
+    return None
+
+
+def _fewest(probe: ItemProbe, rule: Rule) -> tuple[str, int | None]:
+    """The task that a rule is hardest to decide for, with its items; `all` items together have a sum."""
+    items, group = probe.items, rule.group
+    if rule.context and isinstance(probe, RetrievalProbe):
+        return ALL, probe.items_between(*rule.context)
     if group not in (ALL, EACH, WORST):
         return group, items.get(group)
     known = {task: count for task, count in items.items() if count is not None}
@@ -280,10 +294,6 @@ def _of_capacity(plan: Plan, rule: Rule) -> Foresight:
 
 def _not_measured(rule: Rule, probe: str) -> Foresight:
     return _say(rule, "undecidable", f"the suite has no {probe} probe")
-
-
-def _probe(plan: Plan, kind: type[AnyProbe]) -> AnyProbe | None:
-    return next((probe for probe in plan.suite.probes if isinstance(probe, kind)), None)
 
 
 def _price_of_looks(plan: Plan, items: int, batches: int, fewest: int, shape: float) -> float:

@@ -12,8 +12,8 @@ from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.looks import schedule_of
 from gatekeeper.domain.measurement import Measurement, Mode
 from gatekeeper.domain.metric import Metric
-from gatekeeper.domain.policy import ALL
-from gatekeeper.domain.sample import MeanSample, PairSample, Place
+from gatekeeper.domain.policy import ALL, context_group
+from gatekeeper.domain.sample import MeanSample, PairSample, Place, Stretches
 from gatekeeper.stats.sequential import FEWEST_DOCUMENTS
 
 
@@ -23,6 +23,7 @@ class _Item:
 
     item_id: str
     tasks: frozenset[str]
+    context_tokens: int | None
     batch: int
     before: float | None
     after: float | None
@@ -34,9 +35,12 @@ class _Item:
 
 
 def item_samples(
-    metric: Metric, baseline: ArmRecord, candidate: ArmRecord
+    metric: Metric, baseline: ArmRecord, candidate: ArmRecord, contexts: Stretches = ()
 ) -> Iterable[MeanSample | PairSample]:
-    """All items together, then each task by itself. An item that only one arm has is there, without a counterpart."""
+    """All items together, then each task by itself, then those of some context lengths.
+
+    An item that only one arm has is there, without a counterpart.
+    """
     before: dict[str, dict[str, Measurement]] = defaultdict(dict)
     for measurement in baseline.measurements:
         if measurement.metric == metric.source:
@@ -49,9 +53,18 @@ def item_samples(
         items = _paired(before[suite], after[suite, mode])
         stop = candidate.stop_of(suite, mode)
         done = None if stop is None else stop.batches
-        for group in (ALL, *sorted({task for item in items for task in item.tasks})):
-            place = Place(metric=metric, suite=suite, mode=mode, group=group)
-            yield from _sample(place, [item for item in items if group in (ALL, *item.tasks)], done)
+        for group, members in _groups(items, contexts):
+            yield from _sample(Place(metric=metric, suite=suite, mode=mode, group=group), members, done)
+
+
+def _groups(items: Sequence[_Item], contexts: Stretches) -> Iterable[tuple[str, list[_Item]]]:
+    yield ALL, list(items)
+    for task in sorted({task for item in items for task in item.tasks}):
+        yield task, [item for item in items if task in item.tasks]
+    for start, end in sorted(contexts):
+        within = [item for item in items if item.context_tokens and start <= item.context_tokens < end]
+        if within:
+            yield context_group(start, end), within
 
 
 def tasks_of(metric: Metric, *arms: ArmRecord) -> tuple[str, ...]:
@@ -64,10 +77,12 @@ def _paired(before: Mapping[str, Measurement], after: Mapping[str, Measurement])
     items = []
     for item_id in before.keys() | after.keys():
         reference, measured = before.get(item_id), after.get(item_id)
+        known = [entry for entry in (reference, measured) if entry is not None]
         items.append(
             _Item(
                 item_id=item_id,
-                tasks=frozenset(known.cluster for known in (reference, measured) if known is not None),
+                tasks=frozenset(entry.cluster for entry in known),
+                context_tokens=known[0].context_tokens,
                 batch=0 if reference is None else reference.batch,
                 before=None if reference is None else reference.value,
                 after=None if measured is None else measured.value,

@@ -23,7 +23,7 @@ from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
 from gatekeeper.domain.sample import Sample
 from gatekeeper.domain.sampling import samples_between
-from gatekeeper.domain.scope import Application, applications, bound_of, positions_of
+from gatekeeper.domain.scope import Application, applications, bound_of, parts_of
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.speed import failed_requests
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
@@ -128,7 +128,7 @@ def _noise(plan: Plan, baseline: ArmRecord, control: ArmRecord | None) -> Noise:
     if control is None or not control.complete:
         return Noise()
     basis = Basis(confidence=1 - plan.policy.alpha)
-    return noise_between(baseline, control, basis, positions=positions_of(plan))
+    return noise_between(baseline, control, basis, parts=parts_of(plan))
 
 
 def _findings(
@@ -138,7 +138,7 @@ def _findings(
     basis = Basis(
         confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise), launches=plan.suite.launches
     )
-    samples = samples_between(baseline, candidate, positions=positions_of(plan))
+    samples = samples_between(baseline, candidate, parts=parts_of(plan))
     known = {sample.place.key: sample for sample in samples}
     weighed = [
         _weighed(application, known.get(application.key), noise, basis)

@@ -44,6 +44,11 @@ class Metric:
         """True where the items belong to tasks, so that a rule can speak of one."""
         return self.kind in ("binary", "score")
 
+    @property
+    def has_lengths(self) -> bool:
+        """True where every item knows how long its context was, so that a rule can speak of some lengths."""
+        return self.suite == "retrieval"
+
     def modes_of(self, measured: Sequence[Mode]) -> tuple[Mode, ...]:
         """Of the states in which an arm is measured, those in which this metric has to be known."""
         if self.against == "cold":

@@ -9,15 +9,13 @@ from gatekeeper.domain.delta import Basis, deltas_between
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL
-from gatekeeper.domain.sample import Positions
+from gatekeeper.domain.sample import WHOLE, Parts
 from gatekeeper.domain.verdict import Delta, Noise
 
 
-def noise_between(
-    baseline: ArmRecord, control: ArmRecord, basis: Basis, *, positions: Positions = ()
-) -> Noise:
+def noise_between(baseline: ArmRecord, control: ArmRecord, basis: Basis, *, parts: Parts = WHOLE) -> Noise:
     """Compare the control launch with the baseline exactly as a candidate would be."""
-    deltas = deltas_between(baseline, control, basis, positions=positions)
+    deltas = deltas_between(baseline, control, basis, parts=parts)
     estimates = {delta.metric: delta.estimate for delta in deltas if _is_whole(delta)}
     flips = [
         ((delta.lost or 0) + (delta.gained or 0)) / delta.n

@@ -29,6 +29,11 @@ def positions_group(start: int, end: int) -> str:
     return f"tokens {start}-{end}"
 
 
+def context_group(start: int, end: int) -> str:
+    """The group of a delta that speaks of items of `start` to `end` - 1 tokens alone."""
+    return f"context {start}-{end}"
+
+
 def load_group(input_tokens: int) -> str:
     """The group of a delta that speaks of requests with prompts of that length alone."""
     return f"{input_tokens} tokens in"
@@ -101,6 +106,13 @@ class Rule(Closed):
             description="Token metrics: only decoded tokens [start, end), counted from 0; [64, 128] are the second 64."
         ),
     ] = None
+    context: Annotated[
+        tuple[NonNegativeInt, PositiveInt] | None,
+        Field(
+            description="Retrieval metrics: only items whose whole sequence has [start, end) tokens; [900, 2000] are "
+            "those of about 1,024."
+        ),
+    ] = None
     input_tokens: Annotated[
         PositiveInt | None,
         Field(
@@ -143,6 +155,12 @@ class Rule(Closed):
             raise ValueError(
                 f"metric {self.metric} is not measured by length, so `input_tokens` says nothing"
             )
+        if self.context is not None:
+            start, end = self.context
+            if not metric.has_lengths or start >= end or self.group != ALL:
+                raise ValueError(
+                    "context is [start, end] with start < end, of a retrieval metric of all items"
+                )
         if self.decode_position is not None:
             start, end = self.decode_position
             if metric.kind != "token" or start >= end:
@@ -166,6 +184,8 @@ class Rule(Closed):
         """The group of the deltas that the rule speaks of; `each` and `worst` stand for every task."""
         if self.decode_position:
             return positions_group(*self.decode_position)
+        if self.context:
+            return context_group(*self.context)
         return load_group(self.input_tokens) if self.input_tokens else self.group
 
     @property

@@ -19,8 +19,19 @@ from gatekeeper.domain.verdict import CurvePoint
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-Positions: TypeAlias = Collection[tuple[int, int]]
-"""Stretches [start, end) of the decode that are estimated by themselves too."""
+Stretches: TypeAlias = Collection[tuple[int, int]]
+"""Ranges [start, end) of tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What is estimated by itself too, besides tasks: stretches of the decode, and items of some context lengths."""
+
+    positions: Stretches = ()
+    contexts: Stretches = ()
+
+
+WHOLE = Parts()
 CURVE_POINTS = 8
 
 

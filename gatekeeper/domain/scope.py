@@ -13,7 +13,7 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan, measured_modes
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
-from gatekeeper.domain.sample import PairSample, Positions, Sample
+from gatekeeper.domain.sample import PairSample, Parts, Sample
 from gatekeeper.domain.verdict import Noise
 
 
@@ -59,9 +59,13 @@ def _groups(rule: Rule, baseline: ArmRecord, candidate: ArmRecord) -> tuple[str,
     return tasks_of(METRICS[rule.metric], baseline, candidate) or (rule.group,)
 
 
-def positions_of(plan: Plan) -> Positions:
-    """The stretches of the decode that rules speak of."""
-    return {rule.decode_position for rule in plan.policy.rules if rule.decode_position is not None}
+def parts_of(plan: Plan) -> Parts:
+    """The stretches of the decode and the context lengths that rules speak of."""
+    rules = plan.policy.rules
+    return Parts(
+        positions={rule.decode_position for rule in rules if rule.decode_position is not None},
+        contexts={rule.context for rule in rules if rule.context is not None},
+    )
 
 
 def bound_of(application: Application, sample: Sample | None, noise: Noise) -> float | None:

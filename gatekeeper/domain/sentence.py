@@ -95,6 +95,9 @@ def _of_group(rule: Rule) -> str:
     if rule.decode_position:
         start, end = rule.decode_position
         return f"over decoded tokens {start} to {end - 1}"
+    if rule.context:
+        start, end = rule.context
+        return f"of items of {start} to {end - 1} tokens"
     if rule.input_tokens:
         return f"with prompts of {rule.input_tokens} tokens"
     words = {ALL: "", EACH: "of each task by itself", WORST: "of the worst task"}

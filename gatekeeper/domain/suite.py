@@ -106,6 +106,12 @@ class FreeDecodeProbe(Closed):
     prompts: Annotated[int, Field(ge=2, le=32, strict=True)]
     decode_tokens: Annotated[int, Field(ge=256, strict=True)]
     seed: NonNegativeInt = 0
+    batches: Literal[1] = 1
+
+    @property
+    def items(self) -> dict[str, int]:
+        """By kind of text, the number of items that will be measured."""
+        return {"json": self.prompts, "prose": self.prompts}
 
 
 class RetrievalProbe(Closed):
@@ -133,6 +139,11 @@ class RetrievalProbe(Closed):
     def items(self) -> dict[str, int]:
         """By family, the number of items that will be measured."""
         return dict.fromkeys(self.families, len(self.context_tokens) * self.items_per_cell)
+
+    def items_between(self, start: int, end: int) -> int:
+        """The number of items whose length is asked for in [start, end)."""
+        lengths = [length for length in self.context_tokens if start <= length < end]
+        return len(self.families) * self.items_per_cell * len(lengths)
 
     @property
     def tokens(self) -> int:

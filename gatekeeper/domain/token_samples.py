@@ -15,7 +15,7 @@ from gatekeeper.domain.looks import Schedule, schedule_of
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.metric import METRICS, Metric
 from gatekeeper.domain.policy import positions_group
-from gatekeeper.domain.sample import FloatArray, MeanSample, Place, Positions
+from gatekeeper.domain.sample import FloatArray, MeanSample, Place, Stretches
 from gatekeeper.domain.verdict import CurvePoint
 from gatekeeper.stats.sequential import FEWEST_DOCUMENTS
 
@@ -39,7 +39,7 @@ class _Scored:
         return len(set(self.clusters)) > 1 and bool(self.schedule.seen)
 
 
-def token_samples(baseline: ArmRecord, candidate: ArmRecord, positions: Positions) -> Iterable[MeanSample]:
+def token_samples(baseline: ArmRecord, candidate: ArmRecord, positions: Stretches) -> Iterable[MeanSample]:
     """Every token metric over whole documents, and over the stretches of the decode that rules speak of."""
     groups: dict[tuple[str, Mode], list[TokenTrace]] = defaultdict(list)
     for trace in candidate.traces:
@@ -95,7 +95,7 @@ def _scored(
 
 
 def _of_metric(
-    metric: Metric, rows: Sequence[FloatArray], scored: _Scored, positions: Positions
+    metric: Metric, rows: Sequence[FloatArray], scored: _Scored, positions: Stretches
 ) -> Iterable[MeanSample]:
     """All decoded tokens, then one sample per stretch that every document reaches the end of."""
     place = Place(metric=metric, suite=scored.suite, mode=scored.mode)

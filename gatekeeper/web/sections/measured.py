@@ -61,6 +61,7 @@ def measured_section(run: RunDetail) -> MeasuredSection | None:
         (finding.delta, badges.of_finding(finding.outcome, finding.rule.severity)) for finding in run.findings
     ]
     ordered = sorted(run.deltas, key=_order)
+    probes = {probe["probe"] for probe in run.plan["suite"]["probes"]}
     present = {delta.metric for delta in run.deltas}
     return MeasuredSection(
         lines=tuple(
@@ -69,7 +70,9 @@ def measured_section(run: RunDetail) -> MeasuredSection | None:
         lacking=tuple(
             figures.title(name)
             for name, metric in METRICS.items()
-            if name not in present and metric.modes_of([delta.mode for delta in run.deltas])
+            if name not in present
+            and metric.suite in probes
+            and metric.modes_of([delta.mode for delta in run.deltas])
         ),
         noise=noise_figures(run.noise),
         is_noise_measured=bool(run.noise.deltas),
