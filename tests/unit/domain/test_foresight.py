@@ -21,8 +21,14 @@ KL = {"metric": "decode_kl", "at_most": 0.03}
 SPEED = {"metric": "throughput_ratio", "at_least": 0.9}
 
 
-def plan_of(*rules: dict[str, Any], suite: str | Suite = "smoke", policy: Policy | None = None) -> Plan:
-    change = Change.model_validate({"model": "m", "candidate": {"quantization": {"scheme": "fp8_e4m3"}}})
+def plan_of(
+    *rules: dict[str, Any],
+    suite: str | Suite = "smoke",
+    policy: Policy | None = None,
+    prefix_caching: bool = False,
+) -> Plan:
+    candidate = {"quantization": {"scheme": "fp8_e4m3"}, "reuse": {"prefix_caching": prefix_caching}}
+    change = Change.model_validate({"model": "m", "candidate": candidate})
     stated = [{"reason": "r"} | rule for rule in rules]
     return make_plan(
         change,
@@ -162,11 +168,14 @@ def test_a_rule_on_a_mode_that_is_not_asked_for_is_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "suite"), [("default", "standard"), ("fast", "smoke"), ("strict", "standard")]
+    ("policy", "suite"),
+    [("default", "standard"), ("fast", "smoke"), ("strict", "standard"), ("deep", "deep")],
 )
 def test_every_blocking_rule_of_a_bundled_policy_is_decidable_on_its_suite(policy: str, suite: str) -> None:
-    outlooks = foresee(plan_of(suite=suite, policy=catalog.get_policy(policy)))
-    assert {one.outlook for one in outlooks if one.severity == "block"} == {"decidable"}
+    quantized = foresee(plan_of(suite=suite, policy=catalog.get_policy(policy)))
+    reusing = foresee(plan_of(suite=suite, policy=catalog.get_policy(policy), prefix_caching=True))
+    assert {one.outlook for one in quantized if one.severity == "block"} <= {"decidable", "idle"}
+    assert {one.outlook for one in reusing if one.severity == "block"} == {"decidable"}
 
 
 def test_what_is_expected_of_the_items_identifies_no_suite() -> None:

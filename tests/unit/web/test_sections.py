@@ -161,7 +161,8 @@ def test_before_the_end_the_rules_are_shown() -> None:
     section = findings_section(samples.unfinished(RunState.QUEUED), PLAN.policy)
     assert section.rows == ()
     assert [rule.metric for rule in section.rules] == [
-        "Decode KL", "Decode NLL change", "Top-1 agreement", "Accuracy change", "Right-choice probability",
+        "Decode KL", "Decode NLL change", "Top-1 agreement", "KL to its own cold cache", "Accuracy change",
+        "Right-choice probability",
         "Throughput",
     ]  # fmt: skip
 
