@@ -1,0 +1,119 @@
+"""One planted fault through the product: arms measured by `workers.execute`, judged by `gatekeeper.domain.judge`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from gatekeeper.catalog import get_policy
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.findings import SUITE_OF_KIND
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.plan import Model, Plan, make_plan
+from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.verdict import Report
+from tests.fakes.engine import MemoryArm, MemoryRun
+from tests.faults.engine import FaultyVllm, Running
+from tests.faults.table import BLOCK_TOKENS
+from workers import engines
+from workers.engines.base import Engine, launch
+from workers.engines.vllm import Vllm
+from workers.execute import Bounds, Job, execute, measure_arm
+
+TASKS: Final = ("gk_recall", "gk_agreement", "gk_plausible", "gk_facts")
+PROBES: Final[Mapping[str, Mapping[str, object]]] = {
+    "capacity": {"probe": "capacity"},
+    "fidelity": {"probe": "fidelity", "documents": 16, "context_tokens": 192, "decode_tokens": 64},
+    "accuracy": {"probe": "accuracy", "tasks": TASKS, "items_per_task": 10, "seed": 1},
+    "performance": {
+        "probe": "performance", "prompts": 8, "input_tokens": 64, "output_tokens": 32, "rounds": 2, "seed": 1,
+    },
+}  # fmt: skip
+CONCURRENCY: Final = 8
+BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=120, tasks_dir=None, gpu=None, check=lambda: None)
+BASELINE: Final[Mapping[str, object]] = {
+    "reuse": {"prefix_caching": True},
+    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 384, "max_num_seqs": CONCURRENCY},
+}
+SCHEDULING: Final[Mapping[str, object]] = {"scheduling": {"max_num_batched_tokens": 1024}}
+"""The change that most faults come with: harmless by itself, with prefixes reused before and after."""
+
+
+def plan_for(
+    model: Model,
+    probes: tuple[str, ...],
+    *,
+    candidate: Mapping[str, object] = SCHEDULING,
+    deployment: Mapping[str, object] | None = None,
+) -> Plan:
+    """A plan over these probes, judged by what the policy `fast` says of them."""
+    suite = Suite.model_validate(
+        {"name": "faults", "description": "for planted faults", "probes": [PROBES[name] for name in probes]}
+    )
+    policy = get_policy("fast")
+    rules = tuple(rule for rule in policy.rules if SUITE_OF_KIND[METRICS[rule.metric].kind] in probes)
+    change = Change.model_validate(
+        {
+            "model": model.name, "baseline": BASELINE, "candidate": candidate, "suite": suite.name,
+            "policy": policy.name, "deployment": {"concurrency": CONCURRENCY, **(deployment or {})},
+        }
+    )  # fmt: skip
+    return make_plan(
+        change, model=model, suite=suite, policy=policy.model_copy(update={"rules": rules}), device="cpu",
+        allowed_arguments=frozenset(),
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class WithBaseline(MemoryRun):
+    """A run whose baseline was measured before."""
+
+    def reuse_baseline(self, fingerprint: str) -> bool:  # noqa: ARG002
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bed:
+    """A real engine that is up, and the baseline that was measured on it."""
+
+    model: Model
+    running: Running
+    baseline: MemoryArm = field(repr=False)
+
+    def judged(
+        self, fault: str, plan: Plan, *, repeated: bool = False, stall_seconds: float = BOUNDS.stall_seconds
+    ) -> tuple[Report, MemoryRun]:
+        """Measure the candidate behind the fault and judge it. `repeated`: its engine failed once before."""
+        run = WithBaseline(plan=plan, arms={"baseline": self.baseline})
+        job = Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset({"candidate"} if repeated else ()))
+        with engine_in_use(FaultyVllm(fault=fault, running=self.running)):
+            execute(job, run, replace(BOUNDS, stall_seconds=stall_seconds))
+        return judge(plan, run.records), run
+
+
+@contextmanager
+def engine_in_use(engine: Engine) -> Iterator[None]:
+    """Have the worker launch `engine` wherever a plan says vLLM."""
+    with patch.dict(engines.ENGINES, {"vllm": engine}):
+        yield
+
+
+@contextmanager
+def bed(model: Model, folder: Path, probes: tuple[str, ...]) -> Iterator[Bed]:
+    """Start a real engine and measure the baseline of all these probes on it, through the proxy without a fault."""
+    plan, log = plan_for(model, probes), folder / "engine.log"
+    with launch(
+        Vllm(), plan.candidate, run_id=uuid.uuid4().hex, log=log, gpu=None, start_seconds=300, stall_seconds=300,
+        check=lambda: None,
+    ) as server:  # fmt: skip
+        running, run = Running(base_url=server.base_url, log=log), MemoryRun(plan=plan)
+        job = Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset())
+        with engine_in_use(FaultyVllm(fault="none", running=running)):
+            assert measure_arm(job, "baseline", run, BOUNDS, None), run.arms["baseline"].failure
+        yield Bed(model=model, running=running, baseline=run.arms["baseline"])
