@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
-CACHE_CONFIG = "vllm:cache_config_info"
+from tests.faults import served
 
 
 @dataclass(kw_only=True)
@@ -22,10 +20,7 @@ class PrefixCache:
     @classmethod
     def of(cls, metrics_text: str) -> PrefixCache:
         """As the engine's metrics say it is configured."""
-        labels: Mapping[str, str] = {}
-        for family in text_string_to_metric_families(metrics_text):
-            if family.name == CACHE_CONFIG:
-                labels = family.samples[0].labels
+        labels = served.labels(metrics_text, served.CACHE_CONFIG)
         reuses = labels.get("enable_prefix_caching") == "True"
         return cls(block_tokens=int(labels["block_size"]) if reuses else None)
 

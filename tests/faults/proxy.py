@@ -15,11 +15,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.faults import served
 from tests.faults.answers import Choice
 from tests.faults.kinds import Failure, Fault, NoTokens, Request, Silence
 from tests.faults.prefixes import PrefixCache
-from workers.engines.base import parse_metrics
-from workers.suites.base import PREEMPTIONS
 
 COMPLETIONS = "/v1/completions"
 EVENT, DONE = "data: ", "[DONE]"
@@ -165,7 +164,7 @@ class Proxy:
         """The engine's counter, looked at only where the fault needs it."""
         if not self.fault.needs_preemptions:
             return 0.0
-        return parse_metrics((await self.upstream.get("/metrics")).text).get(PREEMPTIONS, 0.0)
+        return served.value((await self.upstream.get("/metrics")).text, served.PREEMPTIONS)
 
 
 def _passed_on(answer: httpx.Response) -> Response:

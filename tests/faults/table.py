@@ -7,8 +7,7 @@ from typing import Final
 
 from tests.faults import kinds
 from tests.faults.kinds import Fault
-from tests.faults.prefixes import CACHE_CONFIG
-from workers.suites.base import PREEMPTIONS, PREFIX_HITS
+from tests.faults.served import CACHE_CONFIG, PREEMPTIONS, PREFIX_HITS
 
 BLOCK_TOKENS: Final = 32
 CONTEXT_TOKENS: Final = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -14,6 +14,7 @@ from gatekeeper.catalog import get_policy
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.findings import SUITE_OF_KIND
 from gatekeeper.domain.judge import judge
+from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.suite import Suite
@@ -78,6 +79,23 @@ class WithBaseline(MemoryRun):
         return True
 
 
+def judged(
+    engine: Engine,
+    plan: Plan,
+    baseline: MemoryArm,
+    *,
+    repeated: bool = False,
+    bounds: Bounds = BOUNDS,
+    run_id: str | None = None,
+) -> tuple[Report, MemoryRun]:
+    """Measure the candidate on `engine` and judge it. `repeated`: its engine failed once before."""
+    run = WithBaseline(plan=plan, arms={"baseline": baseline})
+    dead: frozenset[Role] = frozenset({"candidate"} if repeated else ())
+    with engine_in_use(engine):
+        execute(Job(run_id=run_id or uuid.uuid4().hex, plan=plan, dead_roles=dead), run, bounds)
+    return judge(plan, run.records), run
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bed:
     """A real engine that is up, and the baseline that was measured on it."""
@@ -85,16 +103,6 @@ class Bed:
     model: Model
     running: Running
     baseline: MemoryArm = field(repr=False)
-
-    def judged(
-        self, fault: str, plan: Plan, *, repeated: bool = False, stall_seconds: float = BOUNDS.stall_seconds
-    ) -> tuple[Report, MemoryRun]:
-        """Measure the candidate behind the fault and judge it. `repeated`: its engine failed once before."""
-        run = WithBaseline(plan=plan, arms={"baseline": self.baseline})
-        job = Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset({"candidate"} if repeated else ()))
-        with engine_in_use(FaultyVllm(fault=fault, running=self.running)):
-            execute(job, run, replace(BOUNDS, stall_seconds=stall_seconds))
-        return judge(plan, run.records), run
 
 
 @contextmanager

@@ -6,12 +6,12 @@ import pytest
 
 from tests.faults import kinds
 from tests.faults.kinds import Fault
-from tests.faults.prefixes import CACHE_CONFIG, PrefixCache
+from tests.faults.prefixes import PrefixCache
+from tests.faults.served import CACHE_CONFIG, PREFIX_HITS
 from tests.faults.table import FAULTS, SCALE_WARNING
 from tests.unit.faults.samples import METRICS, Client, Engine, choice, events
 from workers.engines.base import parse_metrics
 from workers.engines.vllm import Vllm
-from workers.suites.base import PREFIX_HITS
 
 FORCED = {"logprobs": 2, "vllm_xargs": {"forced_token_ids": [1, 2, 3, 4]}}
 
