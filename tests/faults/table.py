@@ -1,4 +1,4 @@
-"""Every fault by its name, at sizes that fit the matrix: block size 32, prompts of 192 tokens, 64 decoded."""
+"""Every fault by its name, at sizes that fit the matrix: blocks of 32 tokens, prompts of 96, 32 decoded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.faults.kinds import Fault
 from tests.faults.served import CACHE_CONFIG, PREEMPTIONS, PREFIX_HITS
 
 BLOCK_TOKENS: Final = 32
-CONTEXT_TOKENS: Final = 200
-"""Where context damage begins: beyond the prompts of the bundled accuracy tasks, within the fidelity documents."""
-DECODED_TOKENS: Final = 32
+CONTEXT_TOKENS: Final = 104
+"""Where context damage begins: far beyond short prompts, within the fidelity documents."""
+DECODED_TOKENS: Final = 16
 SCALE_WARNING: Final = (
     "WARNING [kv_cache.py:164] Using KV cache scaling factor 1.0 for fp8_e4m3. If this is unintended, verify that "
     "k/v_scale scaling factors are properly set in the checkpoint."

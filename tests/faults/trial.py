@@ -27,20 +27,21 @@ from workers.engines.base import Engine, launch
 from workers.engines.vllm import Vllm
 from workers.execute import Bounds, Job, execute, measure_arm
 
-TASKS: Final = ("gk_recall", "gk_agreement", "gk_plausible", "gk_facts")
+SHORT_TASKS: Final = ("gk_agreement", "gk_plausible", "gk_facts")
+"""At most 20 tokens of prompt and choice."""
 PROBES: Final[Mapping[str, Mapping[str, object]]] = {
     "capacity": {"probe": "capacity"},
-    "fidelity": {"probe": "fidelity", "documents": 16, "context_tokens": 192, "decode_tokens": 64},
-    "accuracy": {"probe": "accuracy", "tasks": TASKS, "items_per_task": 10, "seed": 1},
+    "fidelity": {"probe": "fidelity", "documents": 16, "context_tokens": 96, "decode_tokens": 32},
+    "accuracy": {"probe": "accuracy", "tasks": SHORT_TASKS, "items_per_task": 10, "seed": 1},
     "performance": {
         "probe": "performance", "prompts": 8, "input_tokens": 64, "output_tokens": 32, "rounds": 2, "seed": 1,
     },
 }  # fmt: skip
 CONCURRENCY: Final = 8
-BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=120, tasks_dir=None, gpu=None, check=lambda: None)
+BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
 BASELINE: Final[Mapping[str, object]] = {
     "reuse": {"prefix_caching": True},
-    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 384, "max_num_seqs": CONCURRENCY},
+    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 256, "max_num_seqs": CONCURRENCY},
 }
 SCHEDULING: Final[Mapping[str, object]] = {"scheduling": {"max_num_batched_tokens": 1024}}
 """The change that most faults come with: harmless by itself, with prefixes reused before and after."""
