@@ -13,8 +13,8 @@ import pytest
 
 from gatekeeper.embedded.bundled_model import bundled_model, is_built
 from tests.faults.engine import FaultyVllm
-from tests.faults.matrix import PROBES_OF_ALL, ROWS, Row, plain_answer
-from tests.faults.trial import BOUNDS, SHORT_TASKS, Bed, bed, judged, plan_for
+from tests.faults.matrix import ROWS, Row, plain_answer
+from tests.faults.trial import ALL_PROBES, BOUNDS, SHORT_TASKS, Bed, bed, judged, plan_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 
@@ -27,7 +27,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """One real engine for all faults, and the baseline measured on it."""
     if not is_built(HOME):
         pytest.skip(f"the bundled model is not under {HOME}; `make test` builds it")
-    with bed(bundled_model(HOME), tmp_path_factory.mktemp("engine"), PROBES_OF_ALL) as up:
+    with bed(bundled_model(HOME), tmp_path_factory.mktemp("engine"), ALL_PROBES) as up:
         yield up
 
 
@@ -51,7 +51,7 @@ def plain(engine: Bed, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str,
 
 
 def verdict_of(row: Row) -> Any:
-    """A row as a parameter: one that today's suites do not find has to fail, until they do."""
+    """A row as a parameter: one that the product does not find yet has to fail, until it does."""
     marks = [pytest.mark.xfail(reason=row.missing)] if row.missing else []
     return pytest.param(row, id=row.name, marks=marks)
 
@@ -60,7 +60,7 @@ def verdict_of(row: Row) -> Any:
 def test_a_planted_fault_meets_its_verdict_and_its_finder(engine: Bed, row: Row) -> None:
     plan = plan_for(engine.model, row.probes, candidate=row.candidate, deployment=row.deployment)
     report, _ = judged(
-        FaultyVllm(fault=row.fault, running=None if row.own_engine else engine.running), plan, engine.baseline,
+        FaultyVllm(fault=row.fault, running=engine.running), plan, engine.baseline,
         repeated=row.repeated, bounds=replace(BOUNDS, stall_seconds=row.stall_seconds),
     )  # fmt: skip
     assert report.verdict is row.verdict, report.sentence

@@ -98,7 +98,7 @@ def _changed_table(table: Mapping[str, Any], place: Place, change: Change) -> di
         token: {
             **entry,
             "logprob": row[token],
-            "rank": ranks[token] if entry["rank"] <= len(table) else entry["rank"],
+            "rank": ranks[token] if (rank := entry.get("rank", 0)) <= len(table) else rank,
         }
         for token, entry in table.items()
     }

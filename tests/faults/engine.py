@@ -21,7 +21,7 @@ class Running:
 
 @dataclass(kw_only=True)
 class FaultyVllm(Vllm):
-    """vLLM behind the proxy with `fault`: an engine of its own as the plan says, or one that runs already."""
+    """vLLM behind the proxy with `fault`: one that runs already, or one of its own, as a pool of another size needs."""
 
     fault: str
     running: Running | None = None
@@ -29,7 +29,7 @@ class FaultyVllm(Vllm):
     def argv(self, plan: ArmPlan, *, port: int) -> tuple[str, ...]:
         """The proxy's command; at its end the real engine's, where it is to be started."""
         proxy = (sys.executable, "-m", "tests.faults.program", "--fault", self.fault, "--port", str(port))
-        if self.running is not None:
+        if self.running is not None and plan.pool_blocks is None:
             return (*proxy, "--upstream", self.running.base_url, "--log", str(self.running.log))
         inner = free_port()
         return (*proxy, "--upstream", f"http://127.0.0.1:{inner}", "--", *super().argv(plan, port=inner))

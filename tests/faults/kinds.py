@@ -7,6 +7,7 @@ proxy and is part of the `Request`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,12 @@ class Request:
     def is_forced(self) -> bool:
         """Whether the tokens to decode are given."""
         return "forced_token_ids" in (self.body.get("vllm_xargs") or {})
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is for text that the engine chooses itself, with or without probabilities."""
+        scores_prompt = self.body.get("prompt_logprobs") is not None or self.body.get("echo")
+        return not (self.is_forced or scores_prompt)
 
     @property
     def is_scored(self) -> bool:
@@ -149,7 +156,7 @@ def prompt_of(condition: Callable[[int], bool]) -> Where:
 
 def every_second_doubled(request: Request, choice: Choice, offset: int) -> Choice:
     """Free text with every second of its tokens twice."""
-    if request.is_forced or request.body.get("echo") or not choice.get("text"):
+    if not request.is_free:
         return choice
     doubled = [piece * (2 if index % 2 else 1) for index, piece in enumerate(pieces(choice), start=offset)]
     return {**choice, "text": "".join(doubled)}
@@ -187,7 +194,7 @@ def no_tokens(_request: Request) -> Instead | None:
 
 def no_free_tokens(request: Request) -> Instead | None:
     """Free text ends before its first token, as after an end-of-text token that came too early."""
-    return None if request.is_scored else NoTokens()
+    return NoTokens() if request.is_free else None
 
 
 # --- metrics and log -------------------------------------------------------------------------------------------------
@@ -234,6 +241,22 @@ def _names(line: str, metrics: Sequence[str]) -> bool:
     return line.partition("{")[0].partition(" ")[0] in metrics
 
 
-def saying(line: str) -> Callable[[str], str]:
-    """A log that says one line more."""
-    return lambda text: f"{text.rstrip()}\n{line}\n" if text.strip() else f"{line}\n"
+SELF_REPORT = "gatekeeper self-report "
+
+
+def accounting(**layer: object) -> Callable[[str], str]:
+    """A worker's account in which every kind of layer has these figures; True stands for all its layers."""
+
+    def log(text: str) -> str:
+        lines = [_recounted(line, layer) if SELF_REPORT in line else line for line in text.splitlines()]
+        return "\n".join([*lines, ""])
+
+    return log
+
+
+def _recounted(line: str, layer: Mapping[str, object]) -> str:
+    before, found, account = line.partition(SELF_REPORT)
+    document = json.loads(account)
+    for kind in document["layers"]:
+        kind |= {name: kind["count"] if value is True else value for name, value in layer.items()}
+    return before + found + json.dumps(document)

@@ -1,8 +1,9 @@
 """A program that serves an engine's API with one fault planted.
 
-`python -m tests.faults.program --fault NAME --port P --upstream URL --log FILE` stands before a running engine, and
-says first what that engine's start-up log said. `… --upstream URL -- COMMAND …` starts the engine too, in its own
-process group, and ends when it does, with its exit status.
+`python -m tests.faults.program --fault NAME --port P --upstream URL --log FILE` stands before a running engine as if it
+had just started: it says first what that engine's log said, and counters count from here. With a command at its end,
+`… --upstream URL -- COMMAND …`, it starts the engine too, in its own process group, and ends when that does, with its
+exit status.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ def main(arguments: Sequence[str]) -> None:
     ours, command = parser().parse_args(arguments[:split]), arguments[split + 1 :]
     fault = FAULTS[ours.fault]
     print(fault.log(ours.log.read_text(encoding="utf-8") if ours.log else ""), flush=True)
+    counted_before = ""
     if command:
         engine = subprocess.Popen(command)
         threading.Thread(target=lambda: os._exit(engine.wait() & 0xFF), daemon=True).start()
-    upstream = connected(ours.upstream)
+    else:
+        counted_before = httpx.get(f"{ours.upstream}/metrics", trust_env=False).text
+    proxy = Proxy(fault=fault, upstream=connected(ours.upstream), counted_before=counted_before)
     uvicorn.run(
-        Proxy(fault=fault, upstream=upstream).app(), host="127.0.0.1", port=ours.port, log_level="warning",
+        proxy.app(), host="127.0.0.1", port=ours.port, log_level="warning",
         ws="none", timeout_graceful_shutdown=1,
     )  # fmt: skip
 

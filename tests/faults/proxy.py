@@ -28,10 +28,14 @@ LISTED = 5
 
 @dataclass(kw_only=True)
 class Proxy:
-    """One fault before one engine, and what has happened since boot."""
+    """One fault before one engine, and what has happened since boot.
+
+    `counted_before`: the metrics of an engine that ran before, which is to look as if it had started with this proxy.
+    """
 
     fault: Fault
     upstream: httpx.AsyncClient
+    counted_before: str = ""
     requests: int = 0
     in_flight: int = 0
     prefixes: PrefixCache | None = None
@@ -52,9 +56,14 @@ class Proxy:
         except httpx.TransportError as error:
             return JSONResponse({"error": {"message": f"the engine is not there: {error}"}}, status_code=502)
         if path == "/metrics" and answer.is_success:
-            self.metrics_at_boot = self.metrics_at_boot or answer.text
-            return Response(self.fault.metrics(answer.text, self.metrics_at_boot), media_type="text/plain")
+            return Response(self.faulty_metrics(answer.text), media_type="text/plain")
         return _passed_on(answer)
+
+    def faulty_metrics(self, text: str) -> str:
+        """The engine's metrics since boot, with the fault."""
+        now = served.since(text, self.counted_before)
+        self.metrics_at_boot = self.metrics_at_boot or now
+        return self.fault.metrics(now, self.metrics_at_boot)
 
     async def complete(self, body: Mapping[str, Any]) -> Response:
         """Answer a request for completion, by way of the engine or instead of it."""

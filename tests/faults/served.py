@@ -26,3 +26,21 @@ def value(text: str, metric: str) -> float:
 def _samples(text: str, metric: str) -> Iterator[Sample]:
     for family in text_string_to_metric_families(text):
         yield from (sample for sample in family.samples if sample.name == metric)
+
+
+def since(text: str, at_boot: str) -> str:
+    """The metrics of an engine that runs already, as if it had started then: its counters count from there."""
+    before = dict(_counters(at_boot))
+    lines = []
+    for line in text.splitlines():
+        series, _, value = line.rpartition(" ")
+        lines.append(f"{series} {float(value) - before[series]}" if series in before else line)
+    return "\n".join([*lines, ""])
+
+
+def _counters(text: str) -> Iterator[tuple[str, float]]:
+    """Series with its labels, as written, and value; of a histogram its sum and its count."""
+    for line in text.splitlines():
+        series, _, value = line.rpartition(" ")
+        if not line.startswith("#") and series.partition("{")[0].endswith(("_total", "_sum", "_count")):
+            yield series, float(value)

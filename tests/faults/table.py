@@ -13,11 +13,9 @@ BLOCK_TOKENS: Final = 32
 CONTEXT_TOKENS: Final = 104
 """Where context damage begins: far beyond short prompts, within the fidelity documents."""
 DECODED_TOKENS: Final = 16
-SCALE_WARNING: Final = (
-    "WARNING [kv_cache.py:164] Using KV cache scaling factor 1.0 for fp8_e4m3. If this is unintended, verify that "
-    "k/v_scale scaling factors are properly set in the checkpoint."
-)
-"""As vLLM 0.32 logs it."""
+DECLARED_TOKENS: Final = 250
+CHUNK_TOKENS: Final = 64
+"""The budget of an engine step, in tokens."""
 
 
 def _twice(number: str) -> str:
@@ -34,6 +32,10 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "past_context": Fault(
         about=f"damage from context token {CONTEXT_TOKENS} on",
         choice=kinds.damaged(kinds.past_context(CONTEXT_TOKENS)),
+    ),
+    "past_declared_context": Fault(
+        about=f"damage from context token {DECLARED_TOKENS} on, which a deployment reaches and the suite does not",
+        choice=kinds.damaged(kinds.past_context(DECLARED_TOKENS)),
     ),
     "after_decoded": Fault(
         about=f"damage from decoded token {DECODED_TOKENS} on",
@@ -52,11 +54,16 @@ FAULTS: Final[Mapping[str, Fault]] = {
         choice=kinds.damaged(kinds.when_concurrent(4)),
     ),
     "first_batch": Fault(
-        about="damage only in the first 8 requests after boot", choice=kinds.damaged(kinds.first_requests(8))
+        about="damage only in the first 16 requests after boot",
+        choice=kinds.damaged(kinds.first_requests(16)),
     ),
     "block_boundary": Fault(
         about="damage only after prompts one token longer than whole blocks",
         choice=kinds.damaged(kinds.prompt_of(lambda tokens: tokens % BLOCK_TOKENS == 1)),
+    ),
+    "chunked": Fault(
+        about="damage only after prompts that take three steps or more",
+        choice=kinds.damaged(kinds.prompt_of(lambda tokens: tokens > 2 * CHUNK_TOKENS)),
     ),
     "doubled_tokens": Fault(
         about="every second token of free text is doubled", choice=kinds.every_second_doubled
@@ -68,14 +75,19 @@ FAULTS: Final[Mapping[str, Fault]] = {
         about="FP8 was asked for, the cache stays 16-bit",
         metrics=kinds.relabelled(CACHE_CONFIG, cache_dtype="auto"),
     ),
+    "setting_ignored_silently": Fault(
+        about="FP8 was asked for, the metrics claim it, the cache stays 16-bit", metrics=claims_fp8
+    ),
     "metrics_missing": Fault(
         about="the engine does not report its cache configuration", metrics=kinds.without(CACHE_CONFIG)
     ),
     "hits_missing": Fault(about="the engine does not count prefix hits", metrics=kinds.without(PREFIX_HITS)),
     "unit_scales": Fault(
-        about="calibrated scales were asked for, the cache runs at 1.0",
+        about="the checkpoint's scales were asked for, the cache runs at 1.0",
         metrics=claims_fp8,
-        log=kinds.saying(SCALE_WARNING),
+        log=kinds.accounting(
+            kv_cache_dtype="fp8_e4m3", stored_as="float8_e4m3fn", scales=[1.0, 1.0], unit_scale_layers=True
+        ),
     ),
     "frozen_counters": Fault(
         about="the counters of prefix hits and preemptions stand still",

@@ -12,16 +12,16 @@ from unittest.mock import patch
 
 from gatekeeper.catalog import get_policy
 from gatekeeper.domain.change import Change
-from gatekeeper.domain.findings import SUITE_OF_KIND
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import Model, Plan, make_plan
+from gatekeeper.domain.policy import Rule
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report
 from tests.fakes.engine import MemoryArm, MemoryRun
 from tests.faults.engine import FaultyVllm, Running
-from tests.faults.table import BLOCK_TOKENS
+from tests.faults.table import BLOCK_TOKENS, CHUNK_TOKENS
 from workers import engines
 from workers.engines.base import Engine, launch
 from workers.engines.vllm import Vllm
@@ -29,21 +29,33 @@ from workers.execute import Bounds, Job, execute, measure_arm
 
 SHORT_TASKS: Final = ("gk_agreement", "gk_plausible", "gk_facts")
 """At most 20 tokens of prompt and choice."""
+FORCED: Final[Mapping[str, object]] = {"documents": 16, "decode_tokens": 32}
+MODES: Final = {"probe": "modes", "context_tokens": 130, "chunked_context_tokens": 192, **FORCED}
 PROBES: Final[Mapping[str, Mapping[str, object]]] = {
     "capacity": {"probe": "capacity"},
-    "fidelity": {"probe": "fidelity", "documents": 16, "context_tokens": 96, "decode_tokens": 32},
+    "fidelity": {"probe": "fidelity", "context_tokens": 96, **FORCED},
+    "modes": {**MODES, "modes": ("first_batch", "boundary", "chunked")},
+    "first_batch": {**MODES, "modes": ("first_batch",)},
+    "boundary": {**MODES, "modes": ("boundary",)},
+    "chunked": {**MODES, "modes": ("chunked",)},
+    "saturated": {"probe": "saturated", "context_tokens": 96, **FORCED},
+    "free_decode": {"probe": "free_decode", "prompts": 8, "decode_tokens": 256, "seed": 1},
     "accuracy": {"probe": "accuracy", "tasks": SHORT_TASKS, "items_per_task": 10, "seed": 1},
     "performance": {
         "probe": "performance", "prompts": 8, "input_tokens": 64, "output_tokens": 32, "rounds": 2, "seed": 1,
     },
 }  # fmt: skip
+ALL_PROBES: Final = (
+    "capacity", "modes", "fidelity", "free_decode", "accuracy", "performance", "saturated",
+)  # fmt: skip
+SOUND: Final = Rule(metric="sound_text", max_drop=0.25, reason="a test: a quarter of 16 texts")
 CONCURRENCY: Final = 8
 BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
 BASELINE: Final[Mapping[str, object]] = {
     "reuse": {"prefix_caching": True},
-    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 256, "max_num_seqs": CONCURRENCY},
+    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 384, "max_num_seqs": CONCURRENCY},
 }
-SCHEDULING: Final[Mapping[str, object]] = {"scheduling": {"max_num_batched_tokens": 1024}}
+SCHEDULING: Final[Mapping[str, object]] = {"scheduling": {"max_num_batched_tokens": CHUNK_TOKENS}}
 """The change that most faults come with: harmless by itself, with prefixes reused before and after."""
 
 
@@ -59,7 +71,7 @@ def plan_for(
         {"name": "faults", "description": "for planted faults", "probes": [PROBES[name] for name in probes]}
     )
     policy = get_policy("fast")
-    rules = tuple(rule for rule in policy.rules if SUITE_OF_KIND[METRICS[rule.metric].kind] in probes)
+    rules = tuple(rule for rule in (*policy.rules, SOUND) if measured_by(rule, suite))
     change = Change.model_validate(
         {
             "model": model.name, "baseline": BASELINE, "candidate": candidate, "suite": suite.name,
@@ -70,6 +82,20 @@ def plan_for(
         change, model=model, suite=suite, policy=policy.model_copy(update={"rules": rules}), device="cpu",
         allowed_arguments=frozenset(),
     )  # fmt: skip
+
+
+def measured_by(rule: Rule, suite: Suite) -> bool:
+    """Whether some probe of the suite measures what the rule speaks of."""
+    kinds = {probe.probe for probe in suite.probes}
+    match METRICS[rule.metric].kind:
+        case "token":
+            return bool(kinds & {"fidelity", "modes", "saturated"})
+        case "speed":
+            return "performance" in kinds
+        case "capacity":
+            return "capacity" in kinds
+        case "binary" | "score":
+            return ("free_decode" if rule is SOUND else "accuracy") in kinds
 
 
 @dataclass(kw_only=True)

@@ -1,14 +1,15 @@
 """Every kind of fault through the proxy, before an engine in memory."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from tests.faults import kinds
+from tests.faults import kinds, served
 from tests.faults.kinds import Fault
 from tests.faults.prefixes import PrefixCache
 from tests.faults.served import CACHE_CONFIG, PREFIX_HITS
-from tests.faults.table import FAULTS, SCALE_WARNING
+from tests.faults.table import FAULTS
 from tests.unit.faults.samples import METRICS, Client, Engine, choice, events
 from workers.engines.base import parse_metrics
 from workers.engines.vllm import Vllm
@@ -111,8 +112,15 @@ def test_empty_answers_have_the_shape_of_answers() -> None:
     assert scored["choices"][0]["logprobs"]["tokens"] == []
     assert scored["usage"]["completion_tokens"] == 0
     assert events(client.post(prompt="abc", stream=True))[0]["choices"][0]["text"] == ""
-    assert Client(FAULTS["empty_free_text"]).post(prompt=[1], **FORCED).json()["choices"][0]["text"] != ""
     assert client.engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("body", "text"), [({}, ""), ({"logprobs": 1}, ""), (FORCED, " a b c d"), ({"echo": True}, " a b c d")]
+)
+def test_free_text_may_be_empty_while_scoring_works(body: dict[str, object], text: str) -> None:
+    answer = Client(FAULTS["empty_free_text"]).post(prompt=[1], **body).json()
+    assert answer["choices"][0]["text"] == text
 
 
 def test_a_silent_engine_answers_what_it_still_answers() -> None:
@@ -142,10 +150,22 @@ def test_frozen_counters_stay_what_they_were_at_boot() -> None:
     assert parse_metrics(client.metrics())[PREFIX_HITS] == 3
 
 
-def test_the_log_says_one_line_more() -> None:
-    log = FAULTS["unit_scales"].log("INFO starting\n")
-    assert log.splitlines() == ["INFO starting", SCALE_WARNING]
-    assert FAULTS["unit_scales"].log("") == f"{SCALE_WARNING}\n"
+def test_the_workers_account_says_what_the_fault_makes_of_its_layers() -> None:
+    account = {"layers": [{"count": 30, "stored_as": "bfloat16"}], "cache_bytes": 8}
+    line = f"(EngineCore pid=7) gatekeeper self-report {json.dumps(account)}"
+    log = kinds.accounting(stored_as="float8_e4m3fn", unit_scale_layers=True)(f"INFO a\n{line}\nINFO b\n")
+    before, said, after = log.splitlines()
+    assert (before, after) == ("INFO a", "INFO b")
+    layer = {"count": 30, "stored_as": "float8_e4m3fn", "unit_scale_layers": 30}
+    assert json.loads(said.partition("self-report ")[2]) == {"layers": [layer], "cache_bytes": 8}
+
+
+def test_an_engine_that_ran_before_counts_from_the_proxys_start() -> None:
+    ran = METRICS.replace("} 0.0", "} 7.0")
+    later = ran.replace('hits_total{engine="0"} 7.0', 'hits_total{engine="0"} 9.0')
+    assert served.value(served.since(later, ran), PREFIX_HITS) == 2
+    assert served.labels(served.since(later, ran), CACHE_CONFIG)["block_size"] == "2"
+    assert served.value(served.since(later, ""), PREFIX_HITS) == 9
 
 
 def test_an_engine_that_is_not_there_yet_is_a_bad_gateway() -> None:
