@@ -56,7 +56,7 @@ def verdict_of(row: Row) -> Any:
     return pytest.param(row, id=row.name, marks=marks)
 
 
-@pytest.mark.parametrize("row", map(verdict_of, ROWS))
+@pytest.mark.parametrize("row", [verdict_of(row) for row in ROWS])
 def test_a_planted_fault_meets_its_verdict_and_its_finder(engine: Bed, row: Row) -> None:
     plan = plan_for(engine.model, row.probes, candidate=row.candidate, deployment=row.deployment)
     report, _ = judged(

@@ -53,7 +53,7 @@ CONCURRENCY: Final = 8
 BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
 BASELINE: Final[Mapping[str, object]] = {
     "reuse": {"prefix_caching": True},
-    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 384, "max_num_seqs": CONCURRENCY},
+    "scheduling": {"block_size": BLOCK_TOKENS, "max_model_len": 768, "max_num_seqs": CONCURRENCY},
 }
 SCHEDULING: Final[Mapping[str, object]] = {"scheduling": {"max_num_batched_tokens": CHUNK_TOKENS}}
 """The change that most faults come with: harmless by itself, with prefixes reused before and after."""

@@ -79,7 +79,7 @@ def test_a_stall_meets_its_deadline_and_counts_against_the_candidate_the_second_
     running: Running, baseline: MemoryArm
 ) -> None:
     engine, soon = FaultyFake(fault="stalled", running=running), replace(BOUNDS, stall_seconds=2)
-    plan = fake_plan(suite="tiny", deployment={"concurrency": 2})
+    plan = fake_plan()
     longer = plan.suite.probes[1].model_copy(update={"documents": 32})
     plan = plan.model_copy(
         update={"suite": plan.suite.model_copy(update={"probes": (plan.suite.probes[0], longer)})}
