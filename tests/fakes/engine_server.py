@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("cache_salt", "") in Handler.salts and self.options.prefix_caching == "True":
             Handler.hits += len(prompt) // 16 * 16
         Handler.salts.add(body.get("cache_salt"))
-        choice: dict[str, Any] = {"text": "x"}
+        choice: dict[str, Any] = {"index": 0, "text": "x"}
         if body.get("logprobs"):
             choice["logprobs"] = self._logprobs(
                 body.get("vllm_xargs", {}).get("forced_token_ids", [7] * length)[:length]

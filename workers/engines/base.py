@@ -135,25 +135,24 @@ def launch(
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     argv = engine.argv(plan, port=port)
-    process = start(argv, run_id=run_id, log=log, environment=engine.environment(plan, gpu=gpu))
-    try:
-        with httpx.Client(
-            base_url=base_url, limits=httpx.Limits(max_connections=None), trust_env=False
-        ) as client:
-            server = Server(
-                engine=engine, plan=plan, base_url=base_url, argv=argv, process=process, client=client,
-                stall_seconds=stall_seconds, check=check,
-            )  # fmt: skip
-            _wait_ready(server, start_seconds)
-            log_text, _ = read_log(log)
-            models = client.get("/v1/models", timeout=HEALTH_SECONDS * 4).json()
-            metrics_text = client.get("/metrics", timeout=HEALTH_SECONDS * 4).text
-            server.effective = engine.effective(
-                metrics_text, models, log_text, arguments=plan.config.engine_args
-            )
-            yield server
-    finally:
-        process.stop()
+    limits = httpx.Limits(max_connections=None)
+    # The client outlives the engine: requests under way end with it, and none leaves a socket behind.
+    with (
+        httpx.Client(base_url=base_url, limits=limits, trust_env=False) as client,
+        contextlib.ExitStack() as ending,
+    ):
+        process = start(argv, run_id=run_id, log=log, environment=engine.environment(plan, gpu=gpu))
+        ending.callback(process.stop)
+        server = Server(
+            engine=engine, plan=plan, base_url=base_url, argv=argv, process=process, client=client,
+            stall_seconds=stall_seconds, check=check,
+        )  # fmt: skip
+        _wait_ready(server, start_seconds)
+        log_text, _ = read_log(log)
+        models = client.get("/v1/models", timeout=HEALTH_SECONDS * 4).json()
+        metrics_text = client.get("/metrics", timeout=HEALTH_SECONDS * 4).text
+        server.effective = engine.effective(metrics_text, models, log_text, arguments=plan.config.engine_args)
+        yield server
 
 
 def _wait_ready(server: Server, start_seconds: float) -> None:

@@ -1,0 +1,91 @@
+"""The fault proxy as the worker meets it: launched, read, measured through and ended, before a fake engine."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gatekeeper.domain.verdict import Verdict
+from gatekeeper.marked import marked_processes
+from tests.fakes.engine import FakeEngine, MemoryArm, MemoryRun, fake_plan
+from tests.faults.engine import FaultyVllm, Running
+from tests.faults.trial import BOUNDS, engine_in_use, judged
+from workers.engines.base import launch
+from workers.execute import Job, measure_arm
+from workers.supervisor import MARKER
+
+EXPECTED = [
+    ("none", Verdict.PASS, "KV capacity 2.00x"),
+    ("first_batch", Verdict.FAIL, "decode KL"),
+    ("nan_logprobs", Verdict.PASS, "decode KL"),
+    ("setting_ignored", Verdict.INVALID, "requested fp8_e4m3, effective auto"),
+    ("metrics_missing", Verdict.INVALID, "cache_dtype: requested fp8_e4m3, effective not reported"),
+    ("empty_answers", Verdict.ERROR, "the engine did not force the reference tokens"),
+]
+
+
+@dataclass(kw_only=True)
+class FaultyFake(FaultyVllm, FakeEngine):
+    """The fake engine behind the proxy."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A fake engine that is up, as the candidate asks."""
+    log, plan = tmp_path_factory.mktemp("engine") / "engine.log", fake_plan().candidate
+    with launch(
+        FakeEngine(), plan, run_id=uuid.uuid4().hex, log=log, gpu=None, start_seconds=60, stall_seconds=20,
+        check=lambda: None,
+    ) as server:  # fmt: skip
+        yield Running(base_url=server.base_url, log=log)
+
+
+@pytest.fixture(scope="module")
+def baseline() -> MemoryArm:
+    """The baseline, measured without a proxy."""
+    run = MemoryRun()
+    with engine_in_use(FakeEngine()):
+        job = Job(run_id=uuid.uuid4().hex, plan=run.plan, dead_roles=frozenset())
+        assert measure_arm(job, "baseline", run, BOUNDS, None)
+    return run.arms["baseline"]
+
+
+@pytest.mark.parametrize(("fault", "verdict", "says"), EXPECTED, ids=[row[0] for row in EXPECTED])
+def test_a_fault_before_a_running_engine_meets_its_verdict(
+    running: Running, baseline: MemoryArm, fault: str, verdict: Verdict, says: str
+) -> None:
+    report, _ = judged(FaultyFake(fault=fault, running=running), fake_plan(), baseline)
+    assert (report.verdict, says in report.sentence) == (verdict, True), report.sentence
+
+
+def test_an_engine_of_its_own_starts_behind_the_proxy_and_ends_with_it(baseline: MemoryArm) -> None:
+    run_id = uuid.uuid4().hex
+    report, _ = judged(FaultyFake(fault="none"), fake_plan(), baseline, run_id=run_id)
+    assert report.verdict is Verdict.PASS, report.sentence
+    assert marked_processes(MARKER, run_id) == {}
+
+
+def test_an_engine_behind_the_proxy_that_refuses_to_start_is_refused_in_its_own_words(
+    baseline: MemoryArm,
+) -> None:
+    engine = FaultyFake(fault="none", candidate_flags=["--refuse"])
+    report, _ = judged(engine, fake_plan(), baseline)
+    assert report.verdict is Verdict.INVALID
+    assert "ValueError: KV cache dtype int3 is not supported" in report.sentence
+
+
+def test_a_stall_meets_its_deadline_and_counts_against_the_candidate_the_second_time(
+    running: Running, baseline: MemoryArm
+) -> None:
+    engine, soon = FaultyFake(fault="stalled", running=running), replace(BOUNDS, stall_seconds=2)
+    plan = fake_plan()
+    longer = plan.suite.probes[1].model_copy(update={"documents": 32})
+    plan = plan.model_copy(
+        update={"suite": plan.suite.model_copy(update={"probes": (plan.suite.probes[0], longer)})}
+    )
+    verdicts = [
+        judged(engine, plan, baseline, repeated=repeated, bounds=soon)[0].verdict
+        for repeated in (False, True)
+    ]
+    assert verdicts == [Verdict.ERROR, Verdict.FAIL]
