@@ -22,8 +22,8 @@ CHUNKS: Final = 3
 """Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
 Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
-ContextLength = Annotated[int, Field(ge=128, le=LARGEST, strict=True)]
-"""Tokens of a whole sequence; fewer than 128 leave no room around what is asked."""
+ContextLength = Annotated[int, Field(ge=256, le=LARGEST, strict=True)]
+"""Tokens of a whole sequence; fewer than 256 leave no room around what is asked."""
 
 Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""

@@ -14,15 +14,14 @@ SHOWN: Final = 3
 
 
 def frequent(dice: Dice, size: int, depth: float) -> Draft:
-    """A list of `size` words, one of them once in every pair, after three short lists with their answers.
+    """A list of `size` pairs of words, one word being in each of them, after three short lists with their answers.
 
     Guessing among the twelve words of the list is right once in twelve. Nothing stands at `depth`.
     """
     del depth
     shown = [_shown(dice) for _ in range(SHOWN)]
     often, *others = dice.shuffled(THINGS)[:CANDIDATES]
-    pairs = [dice.shuffled([often, dice.choose(others)]) for _ in range(0, size, 2)]
-    words = [word for pair in pairs for word in pair][:size]
+    words = [word for _ in range(size) for word in dice.shuffled([often, dice.choose(others)])]
     return in_turn("".join(shown), [(_question(words), f" {often}")])
 
 
