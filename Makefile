@@ -3,6 +3,7 @@
 #   make run          environment, model, embedded service, three example changes gated, then the UI until Ctrl-C
 #   make run ONCE=1   the same, but stops after the verdicts
 #   make test         everything, including a gate on the real engine and a browser test
+#   make test-long    what takes real vLLM from ten minutes to an hour: every planted fault, engines taking turns
 #   make check        ruff, mypy, import directions, unit and architecture tests
 #   make clean        removes the environment, caches and the built model; keeps the service's data
 #   make clean ALL=1  removes the service's data too
@@ -16,7 +17,7 @@ BOOTSTRAP = python=$$(sh scripts/python.sh) && "$$python" scripts/bootstrap.py
 STEP := sh scripts/step.sh
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test check lint clean env
+.PHONY: run test test-long check lint clean env
 .DEFAULT_GOAL := run
 .NOTPARALLEL:
 
@@ -28,6 +29,10 @@ test:
 	@$(BOOTSTRAP) env model browser
 	@$(MAKE) --no-print-directory lint
 	@$(PYTEST)
+
+test-long:
+	@$(BOOTSTRAP) env model
+	@$(PYTEST) -m long
 
 check: env lint
 	@$(PYTEST) tests/unit tests/architecture

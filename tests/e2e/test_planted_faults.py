@@ -16,7 +16,7 @@ from tests.faults.engine import FaultyVllm
 from tests.faults.matrix import ROWS, Row, plain_answer
 from tests.faults.trial import ALL_PROBES, BOUNDS, SHORT_TASKS, Bed, bed, judged, plan_for
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(1500)]
 
 HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
 ITEMS_PER_TASK = 30

@@ -23,7 +23,7 @@ from workers.suites.base import PREFIX_HITS
 from workers.suites.turns import Table, take_turns
 from workers.supervisor import MARKER
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(1500)]
 
 HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
 PROBE = PerformanceProbe(

@@ -128,7 +128,10 @@ def test_the_haystack_is_varied_prose_that_starts_over_only_after_the_last_sente
 
 
 def test_facts_keep_the_order_in_which_they_were_given_where_they_meet() -> None:
-    assert hidden(["A.", "B."], [(0.5, "x"), (0.5, "y"), (0.0, "first"), (1.0, "last")]) == "first A. x y B. last"
+    assert (
+        hidden(["A.", "B."], [(0.5, "x"), (0.5, "y"), (0.0, "first"), (1.0, "last")])
+        == "first A. x y B. last"
+    )
 
 
 def test_codes_are_all_different() -> None:

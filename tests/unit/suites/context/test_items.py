@@ -133,9 +133,7 @@ def steps(sizes: Sequence[int]) -> Callable[[int], int]:
     return lambda size: sum(sizes[:size]) + max(size - len(sizes), 0)
 
 
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(0, 800), st.integers(1, 200)
-)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(0, 800), st.integers(1, 200))
 def test_the_largest_fit_is_found_from_any_guess(sizes: list[int], limit: int, guess: int) -> None:
     count = steps(sizes)
     found = largest_fit(count, limit=limit, guess=guess)
