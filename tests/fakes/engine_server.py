@@ -15,7 +15,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from workers.engines.vllm_effective import SELF_REPORT
+from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
 POOL_BYTES, TOKENS_16_BIT = 1_048_576, 512
 LAYERS = 2
@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
     """Counts requests over the life of the program."""
 
     options: argparse.Namespace
-    completions, generated, steps, hits = 0, 0, 0, 0
+    completions, generated, hits = 0, 0, 0
     salts: ClassVar[set[object]] = set()
 
     def do_GET(self) -> None:
@@ -57,9 +57,6 @@ class Handler(BaseHTTPRequestHandler):
                 f"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {Handler.hits}.0\n"
                 "# TYPE vllm:num_preemptions counter\n"
                 f"vllm:num_preemptions_total {Handler.completions * bool(self.options.pool_blocks)}.0\n"
-                "# TYPE vllm:iteration_tokens_total histogram\n"
-                f'vllm:iteration_tokens_total_bucket{{le="+Inf"}} {Handler.steps}.0\n'
-                f"vllm:iteration_tokens_total_count {Handler.steps}.0\nvllm:iteration_tokens_total_sum 0.0\n"
                 f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {Handler.generated}.0\n"
                 f"# TYPE vllm:request_success counter\nvllm:request_success_total {Handler.completions}.0\n"
             )
@@ -80,7 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         if Handler.completions > self.options.stall_after:
             time.sleep(600)
         prompt, length = body["prompt"], body.get("max_tokens", 1)
-        Handler.steps += math.ceil(len(prompt) / self.options.chunk) + length - 1
+        pieces = math.ceil(len(prompt) / self.options.chunk)
+        if pieces > 1 and "forced_token_ids" in body.get("vllm_xargs", {}):
+            print(f"{PIECES}{pieces}", flush=True)
         if body.get("cache_salt", "") in Handler.salts and self.options.prefix_caching == "True":
             Handler.hits += len(prompt) // 16 * 16
         Handler.salts.add(body.get("cache_salt"))

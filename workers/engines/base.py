@@ -97,6 +97,11 @@ class Server:
             raise self.died(error) from error
         return parse_metrics(text)
 
+    def logged(self, mark: str) -> list[str]:
+        """What follows `mark` in the engine's log so far, one text per line that has it."""
+        lines = self.process.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.partition(mark)[2] for line in lines if mark in line]
+
     def died(self, error: Exception | None = None) -> EngineDied:
         """Describe the end of the engine, with the line of its log that says why."""
         self.process.wait(HEALTH_SECONDS)

@@ -20,6 +20,9 @@ from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 SELF_REPORT: Final = "gatekeeper self-report "
 """What `workers.engines.self_report` puts before its JSON."""
 
+PIECES: Final = "gatekeeper prompt pieces "
+"""What `workers.engines.forced_tokens` puts before the number of pieces in which a prompt was computed."""
+
 SCALE_WARNING: Final = "Using KV cache scaling factor 1.0"
 """Logged once if any layer of a checkpoint that may have scales has none. For a plain checkpoint vLLM says nothing."""
 

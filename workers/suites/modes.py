@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, assert_never
+from typing import Literal, assert_never
 
 from gatekeeper.domain.measurement import Exercise, Mode
 from gatekeeper.domain.suite import BLOCK_MULTIPLE, CHUNKS, ModesProbe, ProbedMode
+from workers.engines.vllm_effective import PIECES
 from workers.suites.base import ANSWERS, PREFIX_HITS, Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents
 from workers.suites.scoring import (
@@ -22,8 +23,6 @@ from workers.suites.scoring import (
 )
 
 Expected = Literal["moved", "still", "any"]
-STEPS: Final = "vllm:iteration_tokens_total_count"
-"""vLLM counts the tokens of every engine step in a histogram; its count is the number of steps."""
 
 
 def run(probe: ModesProbe, bench: Bench) -> None:
@@ -115,19 +114,18 @@ def _on_boundaries(bench: Bench, documents: Sequence[Document]) -> Iterator[None
 
 @contextmanager
 def _in_chunks(bench: Bench, documents: Sequence[Document]) -> Iterator[None]:
-    """Requests one by one take a step per token after the first, and one per piece of the prompt.
+    """The engine's worker tells of every forced prompt that it computed in more than one piece.
 
     An arm that asks for no small pieces is measured for comparison, whatever its pieces.
     """
-    before = bench.server.metrics().get(STEPS)
+    before = len(bench.server.logged(PIECES))
     yield
-    after = bench.server.metrics().get(STEPS)
-    decoding = sum(len(document.reference) - 1 for document in documents)
-    pieces = None if before is None or after is None else (after - before - decoding) / len(documents)
+    told = [int(text) for text in bench.server.logged(PIECES)[before:]]
+    fewest = min(told) if len(told) == len(documents) else 1
     asked = bench.server.plan.config.scheduling.max_num_batched_tokens is not None
     _say(
-        bench, "chunked", f"pieces per prompt beyond {CHUNKS - 1}",
-        None if pieces is None else round(pieces - (CHUNKS - 1), 2), expected="moved" if asked else "any",
+        bench, "chunked", f"pieces per prompt beyond {CHUNKS - 1}", max(fewest - (CHUNKS - 1), 0),
+        expected="moved" if asked else "any",
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitspro
 
 from workers.engines.forced_tokens import ForcedTokens
 from workers.engines.vllm import FORCED_TOKENS
+from workers.engines.vllm_effective import PIECES
 
 VOCABULARY = 10
 
@@ -53,6 +54,44 @@ def test_the_v1_runner_forces_by_place_in_the_batch_through_every_move() -> None
     processor.update_state(None)
     processor.update_state(BatchUpdate(batch_size=1, removed=[1], added=[], moved=[]))
     assert chosen(processor, 1) == [None]
+
+
+def test_the_v1_runner_tells_how_many_passes_a_prompt_took(capsys: pytest.CaptureFixture[str]) -> None:
+    processor = ForcedTokens(None, torch.device("cpu"), False)
+    output: list[int] = []
+    short: list[int] = []
+    added = [(0, forced(3, 4), None, output), (1, forced(5), None, short)]
+    processor.update_state(BatchUpdate(batch_size=2, removed=[], added=added, moved=[]))
+    short.append(5)
+    processor.update_state(BatchUpdate(batch_size=1, removed=[1], added=[], moved=[]))
+    processor.update_state(None)
+    assert capsys.readouterr().out == ""
+    output.append(3)
+    processor.update_state(None)
+    processor.update_state(BatchUpdate(batch_size=0, removed=[0], added=[], moved=[]))
+    assert capsys.readouterr().out == f"{PIECES}3\n"
+
+
+def test_a_prompt_in_pieces_with_one_token_to_yield_is_told_when_it_leaves(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    processor = ForcedTokens(None, torch.device("cpu"), False)
+    output: list[int] = []
+    added = [(0, forced(3), None, output)]
+    processor.update_state(BatchUpdate(batch_size=1, removed=[], added=added, moved=[]))
+    processor.update_state(None)
+    output.append(3)
+    processor.update_state(BatchUpdate(batch_size=0, removed=[0], added=[], moved=[]))
+    assert capsys.readouterr().out == f"{PIECES}2\n"
+
+
+def test_the_v2_runner_tells_how_many_passes_a_prompt_took(capsys: pytest.CaptureFixture[str]) -> None:
+    processor = ForcedTokens(None, SimpleNamespace(prompt_len=SimpleNamespace(np=np.array([9]))))
+    for expected in (f"{PIECES}3\n", ""):
+        processor.add_request(0, forced(8, 9))
+        for visible in (4, 8, 9, 10) if expected else (9, 10):
+            chosen(processor, 1, context([0], [visible]))
+        assert capsys.readouterr().out == expected
 
 
 def context(slots: list[int], visible: list[int]) -> LogitsContext:
