@@ -88,6 +88,11 @@ ROWS: Final = (
         deployment={"max_context": 300},
     ),
     Row(
+        fault="past_declared_context", verdict=Verdict.FAIL, says="retrieved-answer probability .* proven loss",
+        plain="passes", finder="retrieval at the declared context", probes=_with("retrieval"),
+        deployment={"max_context": 320},
+    ),
+    Row(
         fault="after_decoded", verdict=Verdict.FAIL, says=_regressed(), plain="passes",
         finder="fidelity: KL of the later decode",
     ),
