@@ -82,7 +82,8 @@ def plan_for(
         }
     )  # fmt: skip
     return make_plan(
-        change, model=model, suite=suite, policy=Policy(name="faults", rules=rules), device="cpu", allowed_arguments=frozenset(),
+        change, model=model, suite=suite, policy=Policy(name="faults", rules=rules), device="cpu",
+        allowed_arguments=frozenset(),
     )  # fmt: skip
 
 
