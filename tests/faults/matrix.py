@@ -88,6 +88,11 @@ ROWS: Final = (
         deployment={"max_context": 300},
     ),
     Row(
+        fault="past_declared_context", verdict=Verdict.FAIL, says="retrieved-answer probability .* proven loss",
+        plain="passes", finder="retrieval at the declared context", probes=_with("retrieval"),
+        deployment={"max_context": 320},
+    ),
+    Row(
         fault="after_decoded", verdict=Verdict.FAIL, says=_regressed(), plain="passes",
         finder="fidelity: KL of the later decode",
     ),
@@ -123,6 +128,11 @@ ROWS: Final = (
         finder="fidelity: no finite value",
     ),
     Row(
+        fault="nan_everywhere", verdict=Verdict.FAIL, says="no finite value", plain="no answer",
+        finder="fidelity: no finite value", probes=_with("accuracy"),
+        missing="a proven regression stands, although a later probe could not measure",
+    ),
+    Row(
         fault="setting_ignored", verdict=Verdict.INVALID, says="requested fp8_e4m3, effective auto", plain="passes",
         finder="effective configuration: the metrics", candidate=_fp8(),
     ),
@@ -147,8 +157,13 @@ ROWS: Final = (
         plain="passes", finder="not exercised: the counter does not move",
     ),
     Row(
-        fault="failing_requests", verdict=Verdict.ERROR, says="HTTP|request", plain="passes",
-        finder="accuracy: a request failed", probes=_with("accuracy"),
+        fault="failing_requests", verdict=Verdict.FAIL, says="no finite value", plain="passes",
+        finder="fidelity: documents without a value",
+    ),
+    Row(
+        fault="failing_requests", verdict=Verdict.FAIL, says="no finite value", plain="passes",
+        finder="fidelity: documents without a value", probes=_with("accuracy"),
+        missing="a proven regression stands, although a later probe could not measure",
     ),
     Row(
         fault="stalled", verdict=Verdict.ERROR, says="candidate engine stalled .*retry", plain="no answer",
@@ -159,7 +174,7 @@ ROWS: Final = (
         finder="no answer within the deadline, and not in a retry either", stall_seconds=20, repeated=True,
     ),
     Row(
-        fault="empty_answers", verdict=Verdict.ERROR, says="did not force the reference tokens", plain="fails",
+        fault="empty_answers", verdict=Verdict.INVALID, says="did not force the reference tokens", plain="fails",
         finder="fidelity: the given tokens were not decoded",
     ),
     Row(
@@ -167,7 +182,7 @@ ROWS: Final = (
         finder="free decode", probes=_with("free_decode"),
     ),
     Row(
-        fault="empty_free_text", verdict=Verdict.INVALID, says="failed requests", plain="passes",
+        fault="empty_free_text", verdict=Verdict.FAIL, says="requests failed under load", plain="passes",
         finder="performance: requests that came to nothing", probes=_with("performance"),
     ),
 )  # fmt: skip

@@ -71,6 +71,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "nan_logprobs": Fault(
         about=f"NaN log-probabilities past {CONTEXT_TOKENS} tokens", instead=kinds.nan_past(CONTEXT_TOKENS)
     ),
+    "nan_everywhere": Fault(about="NaN log-probabilities in every answer", instead=kinds.nan_past(0)),
     "setting_ignored": Fault(
         about="FP8 was asked for, the cache stays 16-bit",
         metrics=kinds.relabelled(CACHE_CONFIG, cache_dtype="auto"),

@@ -16,7 +16,7 @@ from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.domain.policy import Rule
+from gatekeeper.domain.policy import Policy, Rule
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report
 from tests.fakes.engine import MemoryArm, MemoryRun
@@ -40,15 +40,18 @@ PROBES: Final[Mapping[str, Mapping[str, object]]] = {
     "chunked": {**MODES, "modes": ("chunked",)},
     "saturated": {"probe": "saturated", "context_tokens": 96, **FORCED},
     "free_decode": {"probe": "free_decode", "prompts": 8, "decode_tokens": 256, "seed": 1},
+    "retrieval": {
+        "probe": "retrieval", "families": ("needle",), "context_tokens": (320,), "items_per_cell": 16, "seed": 1,
+    },
     "accuracy": {"probe": "accuracy", "tasks": SHORT_TASKS, "items_per_task": 10, "seed": 1},
     "performance": {
         "probe": "performance", "prompts": 8, "input_tokens": 64, "output_tokens": 32, "rounds": 2, "seed": 1,
     },
 }  # fmt: skip
 ALL_PROBES: Final = (
-    "capacity", "modes", "fidelity", "free_decode", "accuracy", "performance", "saturated",
+    "capacity", "modes", "fidelity", "free_decode", "retrieval", "accuracy", "performance", "saturated",
 )  # fmt: skip
-SOUND: Final = Rule(metric="sound_text", max_drop=0.25, reason="a test: a quarter of 16 texts")
+MEASURED_AS_FIDELITY: Final = frozenset({"fidelity", "modes", "saturated"})
 CONCURRENCY: Final = 8
 BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
 BASELINE: Final[Mapping[str, object]] = {
@@ -66,36 +69,29 @@ def plan_for(
     candidate: Mapping[str, object] = SCHEDULING,
     deployment: Mapping[str, object] | None = None,
 ) -> Plan:
-    """A plan over these probes, judged by what the policy `fast` says of them."""
+    """A plan over these probes, judged by what the bundled policies say of them."""
     suite = Suite.model_validate(
         {"name": "faults", "description": "for planted faults", "probes": [PROBES[name] for name in probes]}
     )
-    policy = get_policy("fast")
-    rules = tuple(rule for rule in (*policy.rules, SOUND) if measured_by(rule, suite))
+    measured = {"fidelity" if name in MEASURED_AS_FIDELITY else name for name in probes}
+    rules = tuple(rule for rule in all_rules() if METRICS[rule.metric].suite in measured)
     change = Change.model_validate(
         {
             "model": model.name, "baseline": BASELINE, "candidate": candidate, "suite": suite.name,
-            "policy": policy.name, "deployment": {"concurrency": CONCURRENCY, **(deployment or {})},
+            "policy": "faults", "deployment": {"concurrency": CONCURRENCY, **(deployment or {})},
         }
     )  # fmt: skip
     return make_plan(
-        change, model=model, suite=suite, policy=policy.model_copy(update={"rules": rules}), device="cpu",
+        change, model=model, suite=suite, policy=Policy(name="faults", rules=rules), device="cpu",
         allowed_arguments=frozenset(),
     )  # fmt: skip
 
 
-def measured_by(rule: Rule, suite: Suite) -> bool:
-    """Whether some probe of the suite measures what the rule speaks of."""
-    kinds = {probe.probe for probe in suite.probes}
-    match METRICS[rule.metric].kind:
-        case "token":
-            return bool(kinds & {"fidelity", "modes", "saturated"})
-        case "speed":
-            return "performance" in kinds
-        case "capacity":
-            return "capacity" in kinds
-        case "binary" | "score":
-            return ("free_decode" if rule is SOUND else "accuracy") in kinds
+def all_rules() -> tuple[Rule, ...]:
+    """Those of the policy `fast`, whose margins so few items can decide, and `deep`'s on what `fast` leaves out."""
+    fast, deep = get_policy("fast").rules, get_policy("deep").rules
+    known = {rule.metric for rule in fast}
+    return (*fast, *(rule for rule in deep if rule.metric not in known))
 
 
 @dataclass(kw_only=True)
