@@ -36,9 +36,26 @@ NO_QUALITY: Final = "no blocking rule of the policy speaks of quality"
 def judge(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
     """Judge a run. Missing arms count as not measured; nothing is inferred from silence."""
     blocker = _blocker(arms)
-    if blocker is not None:
-        verdict, sentence = blocker
-        return _report(plan, arms, verdict, f"{verdict}: {sentence}")
+    if blocker is None:
+        return _weighed_report(plan, arms)
+    if _was_cut_short(arms):
+        weighed = _weighed_report(plan, arms)
+        if weighed.verdict is Verdict.FAIL:
+            return weighed
+    verdict, sentence = blocker
+    return _report(plan, arms, verdict, f"{verdict}: {sentence}")
+
+
+def _was_cut_short(arms: Mapping[Role, ArmRecord]) -> bool:
+    """True where one of the candidate's later probes could not measure: what others proved before stands."""
+    baseline, candidate = arms.get("baseline"), arms.get("candidate")
+    if baseline is None or candidate is None or candidate.failure is None or _mismatch(candidate):
+        return False
+    return baseline.complete and not _mismatch(baseline) and candidate.failure.kind == "infrastructure"
+
+
+def _weighed_report(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
+    """The report of a run whose evidence can be weighed."""
     baseline, candidate, control = arms["baseline"], arms["candidate"], arms.get("control")
     noise = _noise(plan, baseline, control)
     findings, deltas = _findings(plan, baseline, candidate, noise)
@@ -229,6 +246,9 @@ def _report(
     )
     plans = {"baseline": plan.baseline, "candidate": plan.candidate}
     engines = [arm.engine for role in ("candidate", "baseline") if (arm := arms.get(role)) and arm.engine]
+    broken_off = tuple(
+        f"The {arm.role} ended early: {arm.failure.cause}" for arm in arms.values() if arm.failure is not None
+    )
     left_out = tuple(
         f"{probe} did not run: {reason}" for arm in arms.values() for probe, reason in arm.skipped
     )
@@ -241,5 +261,5 @@ def _report(
         verdict=verdict, sentence=sentence, findings=findings, deltas=deltas, noise=noise, settings=settings,
         requested={role: arm.config.model_dump(mode="json", exclude_none=True) for role, arm in plans.items()},
         effective={role: asdict(arm.effective) for role, arm in arms.items() if arm.effective is not None},
-        engine=engines[0] if engines else None, notes=(*dict.fromkeys((*left_out, *cut_short)), *notes),
+        engine=engines[0] if engines else None, notes=(*dict.fromkeys((*broken_off, *left_out, *cut_short)), *notes),
     )  # fmt: skip

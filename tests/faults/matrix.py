@@ -130,7 +130,6 @@ ROWS: Final = (
     Row(
         fault="nan_everywhere", verdict=Verdict.FAIL, says="no finite value", plain="no answer",
         finder="fidelity: no finite value", probes=_with("accuracy"),
-        missing="a proven regression stands, although a later probe could not measure",
     ),
     Row(
         fault="setting_ignored", verdict=Verdict.INVALID, says="requested fp8_e4m3, effective auto", plain="passes",
@@ -163,7 +162,6 @@ ROWS: Final = (
     Row(
         fault="failing_requests", verdict=Verdict.FAIL, says="no finite value", plain="passes",
         finder="fidelity: documents without a value", probes=_with("accuracy"),
-        missing="a proven regression stands, although a later probe could not measure",
     ),
     Row(
         fault="stalled", verdict=Verdict.ERROR, says="candidate engine stalled .*retry", plain="no answer",

@@ -350,3 +350,16 @@ def test_the_order_of_items_changes_nothing(
     permuted = replace(arms["candidate"], measurements=tuple(shuffled[0]), traces=tuple(shuffled[1]))
     first, second = judged(plan, arms), judged(plan, {**arms, "candidate": permuted})
     assert (first.verdict, first.sentence) == (second.verdict, second.sentence)
+
+
+@pytest.mark.parametrize(("shift", "verdict"), [(0.6, Verdict.FAIL), (0.0, Verdict.ERROR)])
+def test_what_was_proven_stands_although_a_later_probe_could_not_measure(
+    shift: float, verdict: Verdict
+) -> None:
+    plan = plan_of()
+    arms = arms_of(plan, shift=shift)
+    failure = ArmFailure(role="candidate", kind="infrastructure", cause="lm-eval ended with status 1")
+    only_tokens = replace(arms["candidate"], measurements=(), complete=False, failure=failure)
+    report = judged(plan, {**arms, "candidate": only_tokens})
+    assert report.verdict is verdict
+    assert "lm-eval ended with status 1" in (report.sentence + " ".join(report.notes))
