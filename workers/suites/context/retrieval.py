@@ -80,12 +80,14 @@ def measured(server: Server, item: Item) -> tuple[Measurement, Measurement]:
     document = Document(item_id=item.item_id, prompt=item.prompt, reference=item.forced)
     trace = score_forced(server, document, mode="cold", top_k=1)
     answer = [
-        (math.nan if chosen is None else chosen, math.nan if best[0] is None else best[0])
+        (chosen, best[0])
         for chosen, best, scored in zip(trace.token_logprobs, trace.top_logprobs, item.scored, strict=True)
         if scored
     ]
-    probability = sum(math.exp(chosen) for chosen, _ in answer) / len(answer)
-    right = math.nan if math.isnan(probability) else float(all(chosen >= best for chosen, best in answer))
+    known = [(chosen, best) for chosen, best in answer if chosen is not None and best is not None]
+    is_whole = len(known) == len(answer)
+    right = float(all(chosen >= best for chosen, best in known)) if is_whole else math.nan
+    probability = sum(math.exp(chosen) for chosen, _ in known) / len(known) if is_whole else math.nan
     place = partial(
         Measurement.of, suite=SUITE, mode="cold", item_id=item.item_id, cluster=item.family,
         context_tokens=item.context_tokens,

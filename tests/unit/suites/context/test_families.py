@@ -13,7 +13,7 @@ from workers.suites.context.words import codes
 from workers.suites.dice import Dice
 
 Write = Callable[[Dice, int, float], Draft]
-SIZES = (1, 2, 7, 30, 31)
+SIZES = (1, 2, 31)
 
 
 def text_of(draft: Draft) -> str:
@@ -33,14 +33,14 @@ def write(request: pytest.FixtureRequest) -> Write:
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.5, 0.99])
-@pytest.mark.parametrize("size", SIZES)
 def test_a_draft_depends_on_its_arguments_alone_and_the_context_holds_every_answer(
-    write: Write, size: int, depth: float
+    write: Write, depth: float
 ) -> None:
-    draft = write(Dice("7"), size, depth)
-    assert draft == write(Dice("7"), size, depth) != write(Dice("8"), size, depth)
-    assert answers_of(draft)
-    assert [answer for answer in answers_of(draft) if answer not in text_of(draft)] == []
+    for size in SIZES:
+        draft = write(Dice("7"), size, depth)
+        assert draft == write(Dice("7"), size, depth) != write(Dice("8"), size, depth)
+        assert answers_of(draft)
+        assert [answer for answer in answers_of(draft) if answer not in text_of(draft)] == []
 
 
 def test_a_larger_draft_is_longer_and_asks_for_the_same(write: Write) -> None:
