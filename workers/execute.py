@@ -14,8 +14,8 @@ from typing import Protocol
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
 from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes, measured_modes
+from gatekeeper.domain.probes import Probe, SaturatedProbe
 from gatekeeper.domain.run import ArmFailure
-from gatekeeper.domain.suite import Probe, SaturatedProbe
 from gatekeeper.domain.verdict import EngineInfo
 from workers.devices import cpu_bytes_free, fit_together
 from workers.engines import choose

@@ -9,9 +9,9 @@ from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL, Rule
+from gatekeeper.domain.probes import PROBED_MODES
 from gatekeeper.domain.scope import Application
 from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force, points
-from gatekeeper.domain.suite import PROBED_MODES
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 
 FEWEST_TO_PASS: Final = 8

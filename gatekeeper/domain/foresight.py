@@ -21,10 +21,7 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
-from gatekeeper.domain.scope import expected_modes, noise_bound
-from gatekeeper.domain.sentence import amount, points
-from gatekeeper.domain.speed_foresight import lacking_load, resolved
-from gatekeeper.domain.suite import (
+from gatekeeper.domain.probes import (
     AccuracyProbe,
     FidelityProbe,
     FreeDecodeProbe,
@@ -32,6 +29,9 @@ from gatekeeper.domain.suite import (
     RetrievalProbe,
     SaturatedProbe,
 )
+from gatekeeper.domain.scope import expected_modes, noise_bound
+from gatekeeper.domain.sentence import amount, points
+from gatekeeper.domain.speed_foresight import lacking_load, resolved
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import smallest_detectable_drop
 from gatekeeper.stats.sequential import (

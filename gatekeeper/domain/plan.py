@@ -14,7 +14,8 @@ from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.suite import CHUNKS, SaturatedProbe, Suite
+from gatekeeper.domain.probes import CHUNKS, SaturatedProbe
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.vllm_flags import (
     FORBIDDEN_ARGUMENTS,
     TYPED_ARGUMENTS,

@@ -1,234 +1,27 @@
-"""A suite: a named, fingerprinted list of probes with their sizes and seeds."""
+"""A suite: a named, fingerprinted list of probes."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self, assert_never, get_args
+from typing import Annotated, Self, assert_never
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.measurement import Mode
-
-ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
-PROBED_MODES: Final = get_args(ProbedMode)
-BLOCK_MULTIPLE: Final = 128
-"""A multiple of every usual size of a cache block, so that one length is a boundary in both arms."""
-FREE_PROMPT_TOKENS: Final = 384
-"""No prompt of the free decoding is longer."""
-CHUNKS: Final = 3
-"""Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
-
-Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
-ContextLength = Annotated[int, Field(ge=256, le=LARGEST, strict=True)]
-"""Tokens of a whole sequence; fewer than 256 leave no room around what is asked."""
-
-Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
-"""The kinds of retrieval tasks; `workers/suites/context/` writes them."""
-
-
-class AccuracyProbe(Closed):
-    """lm-eval tasks over the completions API. `items_per_task` takes a seeded subset; absent means all.
-
-    `batches`: after each of so many parts a suite with `stop_early` looks whether the rest is needed. Bundled tasks
-    only; others are one part.
-    `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
-    """
-
-    probe: Literal["accuracy"]
-    tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
-    items_per_task: PositiveInt | None = None
-    seed: NonNegativeInt = 0
-    batches: Batches = 1
-    expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
-
-    @property
-    def items(self) -> dict[str, int | None]:
-        """By task, the number of items that will be measured; None: unknown."""
-        return {task: self._taken(self.expected_items.get(task)) for task in self.tasks}
-
-    def _taken(self, size: int | None) -> int | None:
-        return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
-
-
-class FidelityProbe(Closed):
-    """Teacher-forced decode: `context_tokens` of a document, then `decode_tokens` more, each forced and scored.
-
-    `batches`: as for accuracy, in documents.
-    """
-
-    probe: Literal["fidelity"]
-    documents: Annotated[int, Field(ge=2, le=32, strict=True)]
-    context_tokens: PositiveInt
-    decode_tokens: PositiveInt
-    top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
-    batches: Batches = 1
-
-
-class ModesProbe(Closed):
-    """Teacher-forced decode as in `fidelity`, in other states of the engine; every one is judged by itself.
-
-    `chunked_context_tokens`: the context in `chunked` mode, which applies to changes whose chunks are so small that it
-    takes three or more.
-    """
-
-    probe: Literal["modes"]
-    modes: Annotated[tuple[ProbedMode, ...], Field(min_length=1)]
-    documents: Annotated[int, Field(ge=2, le=32, strict=True)]
-    context_tokens: Annotated[int, Field(gt=BLOCK_MULTIPLE, le=1_000_000, strict=True)]
-    decode_tokens: PositiveInt
-    chunked_context_tokens: PositiveInt = 1536
-    top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
-
-    @property
-    def longest_context(self) -> int:
-        """Tokens of the longest prompt."""
-        return max(self.context_tokens, self.chunked_context_tokens if "chunked" in self.modes else 0)
-
-
-class SaturatedProbe(Closed):
-    """Teacher-forced decode by an engine of its own whose pool holds `pool_share` of what its requests need at once."""
-
-    probe: Literal["saturated"]
-    documents: Annotated[int, Field(ge=2, le=32, strict=True)]
-    context_tokens: PositiveInt
-    decode_tokens: PositiveInt
-    pool_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
-
-
-class FreeDecodeProbe(Closed):
-    """Long free decoding of `prompts` texts and as many lists of JSON records, sampled with a seed per item."""
-
-    probe: Literal["free_decode"]
-    prompts: Annotated[int, Field(ge=2, le=32, strict=True)]
-    decode_tokens: Annotated[int, Field(ge=256, strict=True)]
-    seed: NonNegativeInt = 0
-    batches: Literal[1] = 1
-
-    @property
-    def items(self) -> dict[str, int]:
-        """By kind of text, the number of items that will be measured."""
-        return {"json": self.prompts, "prose": self.prompts}
-
-
-class RetrievalProbe(Closed):
-    """Generated tasks whose answer only the context holds, at given lengths; docs/suites.md describes the families.
-
-    `context_tokens`: tokens of prompt and answer together, by the model's own tokenizer, reached or just missed.
-    `items_per_cell`: items of each family at each length, their facts spread evenly over the context.
-    """
-
-    probe: Literal["retrieval"]
-    families: Annotated[tuple[Family, ...], Field(min_length=1)]
-    context_tokens: Annotated[tuple[ContextLength, ...], Field(min_length=1)]
-    items_per_cell: Annotated[int, Field(ge=1, le=1_000, strict=True)]
-    seed: NonNegativeInt = 0
-    batches: Batches = 1
-
-    @model_validator(mode="after")
-    def _nothing_twice(self) -> Self:
-        for field, values in (("families", self.families), ("context_tokens", self.context_tokens)):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{field}: an entry is there twice")
-        return self
-
-    @property
-    def items(self) -> dict[str, int]:
-        """By family, the number of items that will be measured."""
-        return dict.fromkeys(self.families, len(self.context_tokens) * self.items_per_cell)
-
-    def items_between(self, start: int, end: int) -> int:
-        """The number of items whose length is asked for in [start, end)."""
-        lengths = [length for length in self.context_tokens if start <= length < end]
-        return len(self.families) * self.items_per_cell * len(lengths)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all items together, at most."""
-        return len(self.families) * self.items_per_cell * sum(self.context_tokens)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """One kind of request of a performance probe. `prefix_tokens` of its prompt are the same in all of a round.
-
-    `mode`: warm where prompts share a prefix, since an engine that reuses prefixes computes it once.
-    """
-
-    mode: Mode
-    input_tokens: int
-    prefix_tokens: int = 0
-
-
-class Turns(Closed):
-    """Candidate and baseline take turns, each launched anew for it: `launches` pairs at most, `rounds` in each.
-
-    The candidate's pairs end as soon as every rule on speed is decided; those of the control launch, which measure the
-    noise, are all run.
-    """
-
-    launches: Annotated[int, Field(ge=1, le=8, strict=True)]
-
-
-class PerformanceProbe(Closed):
-    """vLLM's serving benchmark on random prompts; the first round of every launch warms up and is thrown away.
-
-    `input_tokens`: the length of a prompt, or several, each a load of its own in every round. `shared_prefix_tokens`:
-    one more load, whose prompts begin with so many tokens that are the same in all of a round, and go on with as many
-    as the shortest of `input_tokens`. Without `turns` each arm runs its rounds in its own launch, alone.
-    """
-
-    probe: Literal["performance"]
-    prompts: PositiveInt
-    input_tokens: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
-    output_tokens: PositiveInt
-    shared_prefix_tokens: NonNegativeInt = 0
-    rounds: Annotated[int, Field(ge=2, strict=True)]
-    turns: Turns | None = None
-    seed: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _distinct_lengths(self) -> Self:
-        lengths = self.input_lengths
-        if len(set(lengths)) < len(lengths):
-            raise ValueError(f"a length is there twice: {', '.join(map(str, lengths))}")
-        return self
-
-    @property
-    def input_lengths(self) -> tuple[int, ...]:
-        """The lengths of prompts, as given."""
-        return (self.input_tokens,) if isinstance(self.input_tokens, int) else self.input_tokens
-
-    @property
-    def loads(self) -> tuple[Load, ...]:
-        """What every round consists of, one after the other."""
-        cold = tuple(Load(mode="cold", input_tokens=length) for length in self.input_lengths)
-        if not self.shared_prefix_tokens:
-            return cold
-        prefix, shortest = self.shared_prefix_tokens, min(self.input_lengths)
-        return (*cold, Load(mode="warm", input_tokens=prefix + shortest, prefix_tokens=prefix))
-
-
-class CapacityProbe(Closed):
-    """The size of the KV pool that the engine reports."""
-
-    probe: Literal["capacity"]
-
-
-Probe = Annotated[
-    AccuracyProbe
-    | FidelityProbe
-    | ModesProbe
-    | SaturatedProbe
-    | FreeDecodeProbe
-    | RetrievalProbe
-    | PerformanceProbe
-    | CapacityProbe,
-    Field(discriminator="probe"),
-]
+from gatekeeper.domain.probes import (
+    FREE_PROMPT_TOKENS,
+    AccuracyProbe,
+    CapacityProbe,
+    FidelityProbe,
+    FreeDecodeProbe,
+    ModesProbe,
+    PerformanceProbe,
+    Probe,
+    RetrievalProbe,
+    SaturatedProbe,
+)
 
 
 class Suite(Closed):

@@ -15,9 +15,10 @@ from gatekeeper.domain.measurement import Measurement, Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import ArmPlan, Model, Plan
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.sentence import no_gain
-from gatekeeper.domain.suite import AccuracyProbe, Suite
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Delta, Report
 from gatekeeper.importing.lm_eval import measurements_of
 from gatekeeper.importing.outputs import Output

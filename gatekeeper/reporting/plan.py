@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from gatekeeper.domain.foresight import Foresight, Outlook
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
-from gatekeeper.domain.suite import (
+from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import assert_never
 
-from gatekeeper.domain.suite import (
+from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,

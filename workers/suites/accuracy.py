@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.suite import AccuracyProbe
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import ANSWERS, Bench, exercised

@@ -15,7 +15,7 @@ from itertools import count, pairwise
 
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.measurement import Mode, TokenTrace
-from gatekeeper.domain.suite import FidelityProbe
+from gatekeeper.domain.probes import FidelityProbe
 from workers.suites.base import Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents
 from workers.suites.scoring import SUITE, score_forced, score_primed

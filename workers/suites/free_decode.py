@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.suite import FreeDecodeProbe
+from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised, in_parallel

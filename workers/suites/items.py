@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gatekeeper.domain.item_order import batch_ends, item_order
-from gatekeeper.domain.suite import AccuracyProbe
+from gatekeeper.domain.probes import AccuracyProbe
 
 BUNDLED_TASKS: Final = Path(__file__).parent / "tasks"
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, assert_never
 
 from gatekeeper.domain.measurement import Exercise, Mode
-from gatekeeper.domain.suite import BLOCK_MULTIPLE, CHUNKS, ModesProbe, ProbedMode
+from gatekeeper.domain.probes import BLOCK_MULTIPLE, CHUNKS, ModesProbe, ProbedMode
 from workers.engines.vllm_effective import PIECES
 from workers.suites.base import ANSWERS, PREFIX_HITS, Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents

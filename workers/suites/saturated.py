@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gatekeeper.domain.suite import SaturatedProbe
+from gatekeeper.domain.probes import SaturatedProbe
 from workers.suites.base import PREEMPTIONS, Bench, exercised, in_parallel
 from workers.suites.documents import load_documents
 from workers.suites.scoring import SUITE, score_forced

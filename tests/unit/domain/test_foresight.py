@@ -12,7 +12,8 @@ from gatekeeper.domain.foresight import Foresight, foresee
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.suite import AccuracyProbe, Suite
+from gatekeeper.domain.probes import AccuracyProbe
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Delta, Noise
 
 SHAPE = ModelShape(layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192)

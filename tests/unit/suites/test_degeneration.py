@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.domain.suite import FreeDecodeProbe
+from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
 from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper import catalog
-from gatekeeper.domain.suite import AccuracyProbe
+from gatekeeper.domain.probes import AccuracyProbe
 from workers.suites.items import batches, bundled_items, workload
 
 PROBES = [

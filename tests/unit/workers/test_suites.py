@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Measurement, Stop
-from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe
+from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gatekeeper.domain.suite import Family
+from gatekeeper.domain.probes import Family
 from workers.suites.context.chat import chat
 from workers.suites.context.copy import copy
 from workers.suites.context.draft import Write

@@ -21,7 +21,7 @@ from typing import Final
 
 from gatekeeper.domain.item_order import batch_ends, item_order
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.suite import RetrievalProbe
+from gatekeeper.domain.probes import RetrievalProbe
 from workers.engines.base import Server
 from workers.engines.errors import Unsupported
 from workers.suites.base import Bench, exercised, in_parallel

@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.suite import RetrievalProbe
+from gatekeeper.domain.probes import RetrievalProbe
 from tests.fakes.engine import MemoryArm, fake_plan
 from tests.fakes.word_server import Think, WordServer, certain
 from workers.engines.errors import ProbeFailed
