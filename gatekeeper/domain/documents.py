@@ -107,8 +107,21 @@ def parse_change(document: dict[str, Any]) -> Change:
 
 
 def field_problems(error: ValidationError, model: type[BaseModel] | None = None) -> list[FieldProblem]:
-    """Turn pydantic's errors into field, problem and what is allowed. `model`, if given, failed to validate."""
-    return [field_problem(details, model) for details in error.errors(include_url=False)]
+    """Turn pydantic's errors into field, problem and what is allowed. `model`, if given, failed to validate.
+
+    A list that is too short only because its entries were refused is no problem of its own.
+    """
+    found = error.errors(include_url=False)
+    places = [details["loc"] for details in found]
+    return [
+        field_problem(details, model)
+        for details in found
+        if details["type"] != "too_short" or not any(_is_within(place, details["loc"]) for place in places)
+    ]
+
+
+def _is_within(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -> FieldProblem:

@@ -15,7 +15,7 @@ from typing import Final
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, delta_of
 from gatekeeper.domain.effective import Observation, changed, compare, mismatches
-from gatekeeper.domain.findings import finding_of, worst_of
+from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import noise_between, speed_noise
@@ -66,7 +66,12 @@ def _weighed_report(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
     if failed is not None and verdict is not Verdict.FAIL:
         verdict, sentence = failed[0], f"{failed[0]}: {failed[1]}."
     notes = no_gain(deltas) if verdict is Verdict.PASS else ()
-    notes = (*notes, *_doubts(baseline, candidate), *filter(None, [plan.undeclared]))
+    notes = (
+        *notes,
+        *without_power(findings, deltas),
+        *_doubts(baseline, candidate),
+        *filter(None, [plan.undeclared]),
+    )
     if not noise.deltas:
         notes = (*notes, "The noise floor of this setup was not measured.")
     return _report(

@@ -14,14 +14,14 @@ SHOWN: Final = 3
 
 
 def frequent(dice: Dice, size: int, depth: float) -> Draft:
-    """A list of `size` pairs of words, one word being in each of them, after three short lists with their answers.
+    """A list of `size` times three words, one word being two of each three, after three short lists with answers.
 
     Guessing among the twelve words of the list is right once in twelve. Nothing stands at `depth`.
     """
     del depth
     shown = [_shown(dice) for _ in range(SHOWN)]
     often, *others = dice.shuffled(THINGS)[:CANDIDATES]
-    words = [word for _ in range(size) for word in dice.shuffled([often, dice.choose(others)])]
+    words = [word for _ in range(size) for word in dice.shuffled([often, often, dice.choose(others)])]
     return in_turn("".join(shown), [(_question(words), f" {often}")])
 
 
