@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from gatekeeper import catalog
 from gatekeeper.domain.documents import field_problems
-from gatekeeper.domain.suite import RetrievalProbe, Suite
+from gatekeeper.domain.probes import RetrievalProbe
+from gatekeeper.domain.suite import Suite
 from workers.suites.context.families import FAMILIES
 
 
