@@ -76,7 +76,6 @@ def test_an_engine_behind_the_proxy_that_refuses_to_start_is_refused_in_its_own_
     assert "ValueError: KV cache dtype int3 is not supported" in report.sentence
 
 
-@pytest.mark.xfail(reason="a later probe's failure hides what an earlier one has proven")
 def test_nan_is_a_failure_although_a_later_probe_could_not_measure(
     running: Running, baseline: MemoryArm
 ) -> None:
