@@ -25,7 +25,7 @@ from recordings import Recording, Stored, path_of, write_recording
 
 from gatekeeper.catalog import get_suite
 from gatekeeper.domain.kv_config import KVConfig
-from gatekeeper.domain.measurement import Exercise, Measurement, TokenTrace
+from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model
 from gatekeeper.domain.suite import Suite
 from gatekeeper.embedded.bundled_model import bundled_model
@@ -33,7 +33,6 @@ from workers.engines.base import Server, launch
 from workers.suites import run_probe
 from workers.suites.base import Bench
 
-BATCHES: Final = 12
 CONCURRENCY: Final = 16
 SHORT_BLOCKS: Final = 32
 """Tokens. The choices of one item share its prompt, which is computed once; blocks of the CPU's default 128 tokens are
@@ -66,14 +65,11 @@ ARMS: Final[Mapping[str, Damage]] = dict(_arms())
 
 
 def quality_suite(*, documents: int, items_per_task: int | None) -> Suite:
-    """The standard suite without its speed rounds, its items in as many batches as a sequential design has looks."""
-    sizes: dict[str, dict[str, int | None]] = {
-        "fidelity": {"documents": documents},
-        "accuracy": {"batches": BATCHES, "items_per_task": items_per_task},
-    }
+    """The standard suite without its speed rounds; its batches are the looks of a gate."""
+    sizes = {"fidelity": {"documents": documents}, "accuracy": {"items_per_task": items_per_task}}
     standard = get_suite("standard")
     probes = [p.model_copy(update=sizes.get(p.probe)) for p in standard.probes if p.probe != "performance"]
-    return standard.model_copy(update={"probes": tuple(probes), "stop_early": False})
+    return standard.model_copy(update={"probes": tuple(probes)})
 
 
 def plan_of(damage: Damage, model: Model, suite: Suite) -> ArmPlan:
@@ -116,6 +112,10 @@ class Clocked:
     def exercises(self, rows: Sequence[Exercise]) -> None:
         """Not kept: here prompts are reused, which the probes take for a fault."""
 
+    def stopped(self, stop: Stop) -> None:
+        """Nothing is stopped early: looks are taken afterwards."""
+        raise RuntimeError(stop.reason)
+
 
 @contextmanager
 def damaged(model: Model, damage: Damage) -> Iterator[Model]:
@@ -152,11 +152,15 @@ def record(name: str, model: Model, suite: Suite) -> Recording:
 def _bench(server: Server, clocked: Clocked, run_id: str, workdir: Path) -> Bench:
     return Bench(
         server=server, sink=clocked, run_id=run_id, workdir=workdir, concurrency=CONCURRENCY, modes=("cold",),
-        tasks_dir=None, advance=_nobody_watches,
+        tasks_dir=None, advance=_nobody_watches, settled=_never_settled,
     )  # fmt: skip
 
 
 def _nobody_watches(_done: int, _total: int) -> None:
+    pass
+
+
+def _never_settled(_suite: str, _mode: Mode, _batches: int) -> None:
     pass
 
 
