@@ -1,0 +1,255 @@
+"""Gates on items that vLLM really produced: how often an identical configuration fails, and how soon damage is found.
+
+    python benchmarks/recorded_gates.py                     # benchmarks/recordings, 1,000 resampled gates per row
+    python benchmarks/recorded_gates.py --gates 50
+
+First every recorded launch of the baseline is judged as it stands. Then documents and items are drawn anew, with
+replacement and the same ones in both arms, and a run is played back on them: probe by probe, batch by batch, looked at
+after each as a worker does, until it would have stopped. Prints markdown tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import numpy as np
+from interval_coverage import table
+from record_arms import ARMS, quality_suite
+from recordings import REFERENCE, Recording, compared, read_recordings
+
+from gatekeeper.catalog import get_policy
+from gatekeeper.domain import token_samples
+from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.interim import certain_failure, settled
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.measurement import Measurement, Role, Stop
+from gatekeeper.domain.plan import Plan, make_plan
+from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe
+from gatekeeper.domain.verdict import Report, Verdict
+from gatekeeper.embedded.bundled_model import bundled_model
+
+FOLDER: Final = Path(__file__).parent / "recordings"
+LAUNCHES: Final = tuple(name for name in ARMS if name.startswith("launch"))
+RESAMPLED: Final = ("fp8_e4m3", "fp8_e4m3-nearest", "fp8_e5m2", "fp8_e5m2-nearest", "int8", "int4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """How a run ended, and what its candidate needed until then: seconds of its engine without and with the start."""
+
+    report: Report
+    documents: int
+    items: int
+    seconds: float
+
+
+def plan_of(policy: str) -> Plan:
+    """A plan of the recorded suite. The recorded arms take the candidate's place whatever it says."""
+    change = Change.model_validate(
+        {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": "fp8_e5m2"}}}
+    )
+    return make_plan(
+        change, model=bundled_model(Path("unbuilt")), suite=quality_suite(documents=32, items_per_task=None),
+        policy=get_policy(policy), device="cpu", allowed_arguments=frozenset(),
+    )  # fmt: skip
+
+
+def cut_to(arm: ArmRecord, other: ArmRecord) -> ArmRecord:
+    """What of an arm the other, perhaps smaller one has too."""
+    documents = {trace.item_id for trace in other.traces}
+    items = {row.item_id for row in other.measurements}
+    return replace(
+        arm,
+        traces=tuple(trace for trace in arm.traces if trace.item_id in documents),
+        measurements=tuple(row for row in arm.measurements if row.item_id in items),
+    )
+
+
+# --- resampling ------------------------------------------------------------------------------------------------------
+
+
+def drawn(arms: Sequence[ArmRecord], rng: np.random.Generator) -> list[ArmRecord]:
+    """Every place of a document, and of an item within its task, taken by one drawn at random; the same in all arms."""
+    places = sorted({trace.item_id for trace in arms[0].traces})
+    documents = dict(zip(places, rng.choice(places, len(places)), strict=True))
+    tasks: dict[str, set[str]] = {}
+    for row in arms[0].measurements:
+        tasks.setdefault(row.cluster, set()).add(row.item_id)
+    items: dict[str, str] = {}
+    for task in sorted(tasks):
+        names = sorted(tasks[task])
+        items |= dict(zip(names, rng.choice(names, len(names)), strict=True))
+    return [_filled(arm, documents, items) for arm in arms]
+
+
+def _filled(arm: ArmRecord, documents: dict[str, str], items: dict[str, str]) -> ArmRecord:
+    traces = {trace.item_id: trace for trace in arm.traces}
+    rows: dict[str, list[Measurement]] = {}
+    for row in arm.measurements:
+        rows.setdefault(row.item_id, []).append(row)
+    return replace(
+        arm,
+        traces=tuple(
+            replace(traces[taken], item_id=place, cluster=place, batch=traces[place].batch)
+            for place, taken in documents.items()
+        ),
+        measurements=tuple(
+            replace(row, item_id=place, batch=rows[place][0].batch)
+            for place, taken in items.items()
+            for row in rows[taken]
+        ),
+    )
+
+
+# --- playing a run back ----------------------------------------------------------------------------------------------
+
+
+def played(plan: Plan, arms: dict[Role, ArmRecord], clock: Recording) -> Played:
+    """Take the candidate batch by batch, as `workers.execute` does, and stop where it would. `clock`: its times."""
+    whole, now = arms["candidate"], replace(arms["candidate"], traces=(), measurements=(), complete=False)
+    certain = None
+    for probe in plan.suite.probes:
+        if certain is not None:
+            now = replace(now, skipped=(*now.skipped, (probe.probe, certain)))
+            continue
+        if isinstance(probe, AccuracyProbe | FidelityProbe):
+            now = _probe_played(plan, arms, whole, now, probe)
+        certain = certain_failure(plan, {**arms, "candidate": now})
+    now = replace(now, complete=True)
+    return Played(
+        report=judge(plan, {**arms, "candidate": now}), documents=len(now.traces),
+        items=len({row.item_id for row in now.measurements}), seconds=seconds_of(now, clock),
+    )  # fmt: skip
+
+
+def _probe_played(
+    plan: Plan,
+    arms: dict[Role, ArmRecord],
+    whole: ArmRecord,
+    now: ArmRecord,
+    probe: AccuracyProbe | FidelityProbe,
+) -> ArmRecord:
+    for batch in range(probe.batches):
+        now = replace(
+            now,
+            traces=now.traces + tuple(t for t in whole.traces if (t.suite, t.batch) == (probe.probe, batch)),
+            measurements=now.measurements
+            + tuple(row for row in whole.measurements if (row.suite, row.batch) == (probe.probe, batch)),
+        )
+        if batch + 1 == probe.batches:
+            break
+        reason = settled(plan, {**arms, "candidate": now}, probe.probe, "cold", batch + 1)
+        if reason is not None:
+            stop = Stop(suite=probe.probe, mode="cold", batches=batch + 1, reason=reason)
+            return replace(now, stops=(*now.stops, stop))
+    return now
+
+
+def seconds_of(arm: ArmRecord, clock: Recording) -> float:
+    """What the engine took for the batches that an arm has, start included, by the recorded times of these batches."""
+    ends = {"fidelity": [0.0], "accuracy": []}
+    for part in clock.stored:
+        ends["accuracy" if part.measurements else "fidelity"].append(part.seconds)
+    begun = max(ends["fidelity"])
+    batches = len({row.batch for row in arm.measurements})
+    accuracy = ends["accuracy"][batches - 1] - begun if batches else 0.0
+    return clock.start_seconds + ends["fidelity"][len(arm.traces)] + accuracy
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
+    """Launches of one configuration, judged as they stand: the first is the baseline, the second the control."""
+    baseline, control = (launch.arm("baseline", plan.baseline) for launch in launches[:2])
+    rows = []
+    for launch in launches[2:]:
+        candidate = launch.arm("candidate", plan.baseline)
+        arms: dict[Role, ArmRecord] = {
+            "baseline": cut_to(baseline, candidate), "control": cut_to(control, candidate), "candidate": candidate,
+        }  # fmt: skip
+        report = played(plan, arms, launch).report
+        deltas = {delta.metric: delta for delta in judge(plan, arms).deltas if delta.group == "all"}
+        flips = (deltas["accuracy"].lost or 0) + (deltas["accuracy"].gained or 0)
+        rows.append(
+            [launch.name, f"{len(candidate.traces)}", f"{deltas['accuracy'].n}", report.verdict.value,
+             f"{deltas['decode_kl'].estimate:.1e}", f"{flips}", f"{deltas['choice_probability'].estimate:+.1e}"]
+        )  # fmt: skip
+    header = [
+        "candidate",
+        "documents",
+        "items",
+        "verdict",
+        "decode KL",
+        "items that flip",
+        "right-choice probability",
+    ]
+    table("Launches of one configuration, judged as they stand:", header, rows)
+
+
+def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed: int) -> None:
+    """Bootstrapped gates of every arm, played back with their looks; no rule here reads the noise of a control."""
+    reference, rows = arms[REFERENCE], []
+    same = [a for n, a in arms.items() if n in LAUNCHES[1:] and a.documents == reference.documents]
+    for name, candidates in {
+        "A/A": same,
+        **{name: [arms[name]] for name in RESAMPLED if name in arms},
+    }.items():
+        rng = np.random.default_rng([seed, *name.encode()])
+        runs = [_one(plan, reference, candidates[number % len(candidates)], rng) for number in range(gates)]
+        rows.append([name, *_shares(run.report for run in runs), *_costs(runs)])
+    header = ["candidate", "PASS, %", "FAIL, %", "INCONCLUSIVE, %", "documents", "items", "seconds"]
+    table(f"Resampled gates, {gates:,} each, until the decision:", header, rows)
+
+
+def _one(plan: Plan, reference: Recording, candidate: Recording, rng: np.random.Generator) -> Played:
+    baseline, new = drawn(
+        [reference.arm("baseline", plan.baseline), candidate.arm("candidate", plan.baseline)], rng
+    )
+    return played(plan, {"baseline": baseline, "candidate": new}, candidate)
+
+
+def _shares(reports: Iterable[Report]) -> list[str]:
+    verdicts = Counter(report.verdict for report in reports)
+    return [
+        f"{100 * verdicts[verdict] / verdicts.total():.1f}"
+        for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
+    ]
+
+
+def _costs(runs: Sequence[Played]) -> list[str]:
+    def mean(of: Callable[[Played], float]) -> str:
+        return f"{np.mean([of(run) for run in runs]):.0f}"
+
+    return [mean(lambda run: run.documents), mean(lambda run: run.items), mean(lambda run: run.seconds)]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recordings", type=Path, default=FOLDER)
+    parser.add_argument("--policy", default="default")
+    parser.add_argument("--gates", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    arms = read_recordings(options.recordings, tuple(ARMS))
+    if not set(LAUNCHES[:3]) <= arms.keys():
+        sys.exit(f"{options.recordings} holds fewer than three launches; record_arms.py records them")
+    plan = plan_of(options.policy)
+    with patch.object(token_samples, "compare_traces", compared):
+        real_gates(plan, [arms[name] for name in LAUNCHES if name in arms])
+        resampled_gates(plan, arms, options.gates, options.seed)
+
+
+if __name__ == "__main__":
+    main()
