@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from interval_coverage import Floats, percent, table
 from record_arms import ARMS, Damage
 from recorded_gates import FOLDER
@@ -25,16 +26,23 @@ from scipy.optimize import least_squares
 from gatekeeper.stats.binary import mcnemar_exact, paired_difference_interval
 from gatekeeper.stats.continuous import mean_interval, mean_less_p
 
+Indices = npt.NDArray[np.intp]
+
 CONFIDENCE: Final = 0.95
 CHANCE: Final = {"gk_recall": 0.25, "gk_agreement": 0.5, "gk_plausible": 0.5, "gk_facts": 0.25}
 """The share of right answers of a guess, by task."""
 RECALL: Final = "gk_recall"
+LEAST_ERROR: Final = 0.002
+"""Standard error that no arm goes below in a fit: an arm in which no item flips is not known without error."""
 MARGINS: Final = (0.01, 0.02, 0.05, 0.10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One arm against the reference: a mean per document, shape (documents,), and per item, shape (items,)."""
+    """One arm against the reference: a mean per document, shape (documents,), and per item, shape (items,).
+
+    NaN stands for what a smaller recording leaves out.
+    """
 
     name: str
     kl: Floats
@@ -77,17 +85,21 @@ class Recorded:
         rows = (row for part in recordings[REFERENCE].stored for row in part.measurements)
         items = sorted({row.item_id: row.cluster for row in rows}.items())
         names = [item for item, _ in items]
-        arms = {
-            name: Arm.of(recording, names) for name, recording in recordings.items() if ARMS[name] != Damage()
-        }
+        documents = sorted(d.item_id for part in recordings[REFERENCE].stored for d in part.documents)
+        arms = {name: Arm.of(recording, documents, names) for name, recording in recordings.items()}
         return cls(
-            reference=Arm.of(recordings[REFERENCE], names), damaged=tuple(arms.values()),
+            reference=arms[REFERENCE], damaged=tuple(arm for name, arm in arms.items() if ARMS[name] != Damage()),
             tasks=tuple(task for _, task in items),
         )  # fmt: skip
 
-    def of_task(self, task: str) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    def of_task(self, task: str) -> Indices:
         """The indices of a task's items."""
         return np.flatnonzero(np.array(self.tasks) == task)
+
+    @property
+    def by_damage(self) -> list[Arm]:
+        """The damaged arms, least KL first."""
+        return sorted(self.damaged, key=lambda arm: float(np.nanmean(arm.kl)))
 
 
 # --- every damage ----------------------------------------------------------------------------------------------------
@@ -98,7 +110,7 @@ def damages(recorded: Recorded) -> None:
     rows = [
         [arm.name, *_token_cells(arm), *_item_cells(recorded.reference, arm, np.arange(len(recorded.tasks))),
          *_item_cells(recorded.reference, arm, recorded.of_task(RECALL))]
-        for arm in sorted(recorded.damaged, key=lambda arm: float(arm.kl.mean()))
+        for arm in recorded.by_damage
     ]  # fmt: skip
     header = ["damage", "KL", "NLL change", "top-1, %", "accuracy", "right-choice probability",
               "recall: accuracy", "recall: right-choice probability"]  # fmt: skip
@@ -106,13 +118,14 @@ def damages(recorded: Recorded) -> None:
 
 
 def _token_cells(arm: Arm) -> Iterator[str]:
-    documents = np.arange(arm.kl.size)
+    scored = np.flatnonzero(np.isfinite(arm.kl))
     for values, scale, form in ((arm.kl, 1, ".4f"), (arm.nll, 1, "+.4f"), (arm.agreement, 100, ".1f")):
-        interval = mean_interval(scale * values, documents, confidence=CONFIDENCE)
+        interval = mean_interval(scale * values[scored], scored, confidence=CONFIDENCE)
         yield f"{interval.estimate:{form}} ({interval.lower:{form}} to {interval.upper:{form}})"
 
 
-def _item_cells(reference: Arm, arm: Arm, chosen: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Iterator[str]:
+def _item_cells(reference: Arm, arm: Arm, chosen: Indices) -> Iterator[str]:
+    chosen = chosen[np.isfinite(arm.correct[chosen])]
     before, after = reference.correct[chosen] > 0, arm.correct[chosen] > 0
     change = (arm.probability - reference.probability)[chosen]
     for interval in (
@@ -187,7 +200,7 @@ def _fit(
     recorded: Recorded,
     arms: Sequence[Arm],
     field: str,
-    chosen: np.ndarray[tuple[int], np.dtype[np.intp]],
+    chosen: Indices,
     rng: np.random.Generator | None,
 ) -> Curve:
     """The fit to what was recorded, or to documents and items drawn anew."""
@@ -197,9 +210,10 @@ def _fit(
     before = getattr(recorded.reference, field)[chosen]
     drops = np.array([before - getattr(arm, field)[chosen] for arm in arms])
     chance = np.mean([CHANCE[recorded.tasks[item]] for item in chosen])
-    error = np.maximum(drops.std(axis=1, ddof=1) / np.sqrt(chosen.size), 1e-4)
-    kl = np.array([arm.kl[documents].mean() for arm in arms])
-    return Curve.fitted(kl, drops.mean(axis=1), error, ceiling=float(before.mean() - chance))
+    error = np.nanstd(drops, axis=1) / np.sqrt(np.isfinite(drops).sum(axis=1))
+    kl = np.array([np.nanmean(arm.kl[documents]) for arm in arms])
+    loss = np.nanmean(drops, axis=1)
+    return Curve.fitted(kl, loss, np.maximum(error, LEAST_ERROR), ceiling=float(before.mean() - chance))
 
 
 def _crossings(fits: Sequence[Curve]) -> Iterator[str]:
@@ -211,9 +225,9 @@ def _crossings(fits: Sequence[Curve]) -> Iterator[str]:
 
 def companions(recorded: Recorded) -> None:
     """NLL change and top-1 agreement that go with a KL, from straight lines through the logarithms of all arms."""
-    kl = np.log([arm.kl.mean() for arm in recorded.damaged])
-    nll = np.array([arm.nll.mean() for arm in recorded.damaged])
-    lost = np.log([1 - arm.agreement.mean() for arm in recorded.damaged])
+    kl = np.log([np.nanmean(arm.kl) for arm in recorded.damaged])
+    nll = np.array([np.nanmean(arm.nll) for arm in recorded.damaged])
+    lost = np.log([1 - np.nanmean(arm.agreement) for arm in recorded.damaged])
     up = nll > 0
     of_nll, of_lost = np.polyfit(kl[up], np.log(nll[up]), 1), np.polyfit(kl, lost, 1)
     rows = [
@@ -231,22 +245,17 @@ def power(recorded: Recorded, *, draws: int, seed: int) -> None:
     """FAIL at one-sided 5 % by exact McNemar and by the paired score, on items drawn with replacement."""
     rng, sizes = np.random.default_rng(seed), (60, 120, 240, len(recorded.tasks))
     rows = []
-    for arm in sorted(recorded.damaged, key=lambda arm: float(arm.kl.mean())):
-        cells = []
+    for arm in recorded.by_damage:
+        cells, measured = [], np.flatnonzero(np.isfinite(arm.correct))
         for n in sizes:
-            found = np.array(
-                [
-                    _found(recorded.reference, arm, rng.integers(len(recorded.tasks), size=n))
-                    for _ in range(draws)
-                ]
-            )
+            found = np.array([_found(recorded.reference, arm, rng.choice(measured, n)) for _ in range(draws)])
             cells.append(" / ".join(percent(share) for share in found.mean(axis=0)))
         rows.append([arm.name, *cells])
     header = ["damage", *(f"{n} items" for n in sizes)]
     table(f"Found by McNemar / by the paired score, % of {draws:,} draws:", header, rows)
 
 
-def _found(reference: Arm, arm: Arm, chosen: np.ndarray[tuple[int], np.dtype[np.intp]]) -> tuple[bool, bool]:
+def _found(reference: Arm, arm: Arm, chosen: Indices) -> tuple[bool, bool]:
     before, after = reference.correct[chosen] > 0, arm.correct[chosen] > 0
     p = mcnemar_exact(lost=int((before & ~after).sum()), gained=int((~before & after).sum()))
     change = (arm.probability - reference.probability)[chosen]
