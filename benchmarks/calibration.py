@@ -52,22 +52,25 @@ class Arm:
     probability: Floats
 
     @classmethod
-    def of(cls, recording: Recording, items: Sequence[str]) -> Arm:
-        """Documents by name, items in the given order."""
-        documents = sorted((d for part in recording.stored for d in part.documents), key=lambda d: d.item_id)
+    def of(cls, recording: Recording, documents: Sequence[str], items: Sequence[str]) -> Arm:
+        """Documents and items in the given order."""
+        scored = {document.item_id: document for part in recording.stored for document in part.documents}
         values = {
-            (row.metric, row.item_id): row.value or 0.0
-            for part in recording.stored
-            for row in part.measurements
+            (row.metric, row.item_id): row.value for part in recording.stored for row in part.measurements
         }
+
+        def per_document(field: str) -> Floats:
+            return np.array(
+                [np.mean(getattr(scored[d], field)) if d in scored else np.nan for d in documents]
+            )
+
+        def per_item(metric: str) -> Floats:
+            return np.array([values.get((metric, item), np.nan) for item in items], dtype=float)
+
         return cls(
-            name=recording.name,
-            kl=np.array([np.mean(d.kl) for d in documents]),
-            nll=np.array([np.mean(d.nll) for d in documents]),
-            agreement=np.array([np.mean(d.agreement) for d in documents]),
-            correct=np.array([values["correct", item] for item in items]),
-            probability=np.array([values["right_choice_probability", item] for item in items]),
-        )
+            name=recording.name, kl=per_document("kl"), nll=per_document("nll"), agreement=per_document("agreement"),
+            correct=per_item("correct"), probability=per_item("right_choice_probability"),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
