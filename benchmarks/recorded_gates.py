@@ -3,20 +3,21 @@
     python benchmarks/recorded_gates.py                     # benchmarks/recordings, 1,000 resampled gates per row
     python benchmarks/recorded_gates.py --gates 50
 
-First every recorded launch of the baseline is judged as it stands. Then documents and items are drawn anew, with
-replacement and the same ones in both arms, and a run is played back on them: probe by probe, batch by batch, looked at
-after each as a worker does, until it would have stopped. Prints markdown tables.
+First every recorded launch of the baseline is judged as it stands. Then as many documents and items as the standard
+suite has are drawn, with replacement and the same ones in both arms, and a run is played back on them: probe by probe,
+batch by batch, looked at after each as a worker does, until it would have stopped. Prints markdown tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -29,6 +30,7 @@ from gatekeeper.domain import token_samples
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.interim import certain_failure, settled
+from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, Role, Stop
 from gatekeeper.domain.plan import Plan, make_plan
@@ -38,12 +40,13 @@ from gatekeeper.embedded.bundled_model import bundled_model
 
 FOLDER: Final = Path(__file__).parent / "recordings"
 LAUNCHES: Final = tuple(name for name in ARMS if name.startswith("launch"))
+P = TypeVar("P", bound=AccuracyProbe | FidelityProbe)
 RESAMPLED: Final = ("fp8_e4m3", "fp8_e4m3-nearest", "fp8_e5m2", "fp8_e5m2-nearest", "int8", "int4")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """How a run ended, and what its candidate needed until then: seconds of its engine without and with the start."""
+    """How a run ended, and what its candidate needed until then; `seconds` of its engine, start included."""
 
     report: Report
     documents: int
@@ -62,51 +65,50 @@ def plan_of(policy: str) -> Plan:
     )  # fmt: skip
 
 
-def cut_to(arm: ArmRecord, other: ArmRecord) -> ArmRecord:
-    """What of an arm the other, perhaps smaller one has too."""
-    documents = {trace.item_id for trace in other.traces}
-    items = {row.item_id for row in other.measurements}
-    return replace(
-        arm,
-        traces=tuple(trace for trace in arm.traces if trace.item_id in documents),
-        measurements=tuple(row for row in arm.measurements if row.item_id in items),
-    )
-
-
 # --- resampling ------------------------------------------------------------------------------------------------------
 
 
-def drawn(arms: Sequence[ArmRecord], rng: np.random.Generator) -> list[ArmRecord]:
-    """Every place of a document, and of an item within its task, taken by one drawn at random; the same in all arms."""
-    places = sorted({trace.item_id for trace in arms[0].traces})
-    documents = dict(zip(places, rng.choice(places, len(places)), strict=True))
-    tasks: dict[str, set[str]] = {}
+def drawn(plan: Plan, arms: Sequence[ArmRecord], rng: np.random.Generator) -> list[ArmRecord]:
+    """As many documents and items of each task as the suite has, drawn with replacement; the same ones in all arms."""
+    fidelity, accuracy = _probe(plan, FidelityProbe), _probe(plan, AccuracyProbe)
+    documents = sorted({trace.item_id for trace in arms[0].traces})
+    items: dict[str, set[str]] = {}
     for row in arms[0].measurements:
-        tasks.setdefault(row.cluster, set()).add(row.item_id)
-    items: dict[str, str] = {}
-    for task in sorted(tasks):
-        names = sorted(tasks[task])
-        items |= dict(zip(names, rng.choice(names, len(names)), strict=True))
-    return [_filled(arm, documents, items) for arm in arms]
+        items.setdefault(row.cluster, set()).add(row.item_id)
+    taken = [
+        item for task, size in accuracy.expected_items.items() for item in rng.choice(sorted(items[task]), size)
+    ]  # fmt: skip
+    return _filled(
+        arms, rng.choice(documents, fidelity.documents).tolist(), rng.permutation(taken).tolist(),
+        batch_ends(fidelity.documents, fidelity.batches), batch_ends(len(taken), accuracy.batches),
+    )  # fmt: skip
 
 
-def _filled(arm: ArmRecord, documents: dict[str, str], items: dict[str, str]) -> ArmRecord:
-    traces = {trace.item_id: trace for trace in arm.traces}
-    rows: dict[str, list[Measurement]] = {}
-    for row in arm.measurements:
-        rows.setdefault(row.item_id, []).append(row)
-    return replace(
-        arm,
-        traces=tuple(
-            replace(traces[taken], item_id=place, cluster=place, batch=traces[place].batch)
-            for place, taken in documents.items()
-        ),
-        measurements=tuple(
-            replace(row, item_id=place, batch=rows[place][0].batch)
-            for place, taken in items.items()
-            for row in rows[taken]
-        ),
-    )
+def _filled(
+    arms: Sequence[ArmRecord],
+    documents: Sequence[str],
+    items: Sequence[str],
+    document_ends: Sequence[int],
+    item_ends: Sequence[int],
+) -> list[ArmRecord]:
+    """The arms with these documents and items, renamed by their place, in the batches that end there."""
+    filled = []
+    for arm in arms:
+        traces = {trace.item_id: trace for trace in arm.traces}
+        rows: dict[str, list[Measurement]] = {}
+        for row in arm.measurements:
+            rows.setdefault(row.item_id, []).append(row)
+        scored = [
+            replace(traces[name], item_id=f"{n:03}", cluster=f"{n:03}", batch=bisect_right(document_ends, n))
+            for n, name in enumerate(documents)
+        ]
+        measured = [
+            replace(row, item_id=f"{n:03}", batch=bisect_right(item_ends, n))
+            for n, name in enumerate(items)
+            for row in rows[name]
+        ]
+        filled.append(replace(arm, traces=tuple(scored), measurements=tuple(measured)))
+    return filled
 
 
 # --- playing a run back ----------------------------------------------------------------------------------------------
@@ -154,14 +156,17 @@ def _probe_played(
 
 
 def seconds_of(arm: ArmRecord, clock: Recording) -> float:
-    """What the engine took for the batches that an arm has, start included, by the recorded times of these batches."""
-    ends = {"fidelity": [0.0], "accuracy": []}
-    for part in clock.stored:
-        ends["accuracy" if part.measurements else "fidelity"].append(part.seconds)
-    begun = max(ends["fidelity"])
-    batches = len({row.batch for row in arm.measurements})
-    accuracy = ends["accuracy"][batches - 1] - begun if batches else 0.0
-    return clock.start_seconds + ends["fidelity"][len(arm.traces)] + accuracy
+    """What the engine took for the documents and items that an arm has, start included, at the recorded rates."""
+    scored = max(part.seconds for part in clock.stored if part.documents)
+    per_document = scored / clock.documents
+    items = len({row.item_id for part in clock.stored for row in part.measurements})
+    per_item = (clock.stored[-1].seconds - scored) / items
+    answered = len({row.item_id for row in arm.measurements})
+    return clock.start_seconds + per_document * len(arm.traces) + per_item * answered
+
+
+def _probe(plan: Plan, kind: type[P]) -> P:
+    return next(probe for probe in plan.suite.probes if isinstance(probe, kind))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -174,7 +179,7 @@ def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
     for launch in launches[2:]:
         candidate = launch.arm("candidate", plan.baseline)
         arms: dict[Role, ArmRecord] = {
-            "baseline": cut_to(baseline, candidate), "control": cut_to(control, candidate), "candidate": candidate,
+            "baseline": baseline, "control": control, "candidate": candidate,
         }  # fmt: skip
         report = played(plan, arms, launch).report
         deltas = {delta.metric: delta for delta in judge(plan, arms).deltas if delta.group == "all"}
@@ -198,7 +203,7 @@ def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
 def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed: int) -> None:
     """Bootstrapped gates of every arm, played back with their looks; no rule here reads the noise of a control."""
     reference, rows = arms[REFERENCE], []
-    same = [a for n, a in arms.items() if n in LAUNCHES[1:] and a.documents == reference.documents]
+    same = [arms[name] for name in LAUNCHES[1:] if name in arms]
     for name, candidates in {
         "A/A": same,
         **{name: [arms[name]] for name in RESAMPLED if name in arms},
@@ -212,7 +217,7 @@ def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed:
 
 def _one(plan: Plan, reference: Recording, candidate: Recording, rng: np.random.Generator) -> Played:
     baseline, new = drawn(
-        [reference.arm("baseline", plan.baseline), candidate.arm("candidate", plan.baseline)], rng
+        plan, [reference.arm("baseline", plan.baseline), candidate.arm("candidate", plan.baseline)], rng
     )
     return played(plan, {"baseline": baseline, "candidate": new}, candidate)
 
