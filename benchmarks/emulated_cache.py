@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -44,9 +44,11 @@ class EmulatedCache(Vllm):
         chosen = {VARIABLE: self.cache, "OMP_WAIT_POLICY": "passive"}
         return super().environment(plan, gpu=gpu) | chosen
 
-    def effective(self, metrics_text: str, models: Mapping[str, Any], log: str) -> EffectiveConfig:
+    def effective(
+        self, metrics_text: str, models: Mapping[str, Any], log: str, *, arguments: Collection[str] = ()
+    ) -> EffectiveConfig:
         """What is emulated; the pool's size speaks of the 32-bit values that stand for it, so it is left out."""
-        seen = super().effective(metrics_text, models, log)
+        seen = super().effective(metrics_text, models, log, arguments=arguments)
         return replace(
             seen, cache_dtype=self.cache, kv_cache_tokens=None, kv_cache_slots=None, kv_cache_bytes=None
         )

@@ -24,6 +24,7 @@ from emulated_cache import ROUNDINGS, EmulatedCache
 from recordings import Recording, Stored, path_of, write_recording
 
 from gatekeeper.catalog import get_suite
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model
@@ -116,6 +117,10 @@ class Clocked:
     def exercises(self, rows: Sequence[Exercise]) -> None:
         """Not kept: here prompts are reused, which the probes take for a fault."""
 
+    def skipped(self, probe: str, reason: str) -> None:
+        """Every probe has to run."""
+        raise AssertionError(f"{probe} was left out: {reason}")
+
     def stopped(self, stop: Stop) -> None:
         """Nothing is stopped early: looks are taken afterwards."""
         raise RuntimeError(stop.reason)
@@ -155,13 +160,18 @@ def record(name: str, model: Model, suite: Suite) -> Recording:
 
 def _bench(server: Server, clocked: Clocked, run_id: str, workdir: Path) -> Bench:
     return Bench(
-        server=server, sink=clocked, run_id=run_id, workdir=workdir, concurrency=CONCURRENCY, modes=("cold",),
-        tasks_dir=None, advance=_nobody_watches, settled=_never_settled,
+        server=server, sink=clocked, run_id=run_id, workdir=workdir, modes=("cold",),
+        deployment=Deployment(concurrency=CONCURRENCY), tasks_dir=None, advance=_nobody_watches,
+        settled=_never_settled, references=_no_references,
     )  # fmt: skip
 
 
 def _nobody_watches(_done: int, _total: int) -> None:
     pass
+
+
+def _no_references(_mode: Mode) -> Mapping[str, Sequence[int]]:
+    return {}
 
 
 def _never_settled(_suite: str, _mode: Mode, _batches: int) -> None:

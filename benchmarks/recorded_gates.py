@@ -34,7 +34,7 @@ from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, Role, Stop
 from gatekeeper.domain.plan import Plan, make_plan
-from gatekeeper.domain.suite import AccuracyProbe, FidelityProbe
+from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from gatekeeper.domain.verdict import Report, Verdict
 from gatekeeper.embedded.bundled_model import bundled_model
 
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     arms = read_recordings(options.recordings, tuple(ARMS))
-    if not set(LAUNCHES[:3]) <= arms.keys():
+    if len(arms.keys() & set(LAUNCHES)) < 3:
         sys.exit(f"{options.recordings} holds fewer than three launches; record_arms.py records them")
     plan = plan_of(options.policy)
     with patch.object(token_samples, "compare_traces", compared):

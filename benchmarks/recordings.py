@@ -40,6 +40,7 @@ class Document:
     kl: tuple[float, ...]
     nll: tuple[float, ...]
     agreement: tuple[int, ...]
+    rank_shift: tuple[int, ...]
 
     @classmethod
     def between(cls, baseline: TokenTrace, candidate: TokenTrace) -> Document:
@@ -48,6 +49,7 @@ class Document:
         return cls(
             item_id=candidate.item_id, batch=candidate.batch, kl=_rounded(deltas.kl), nll=_rounded(deltas.nll),
             agreement=tuple(int(value) for value in deltas.agreement),
+            rank_shift=tuple(int(value) for value in deltas.rank_shift),
         )  # fmt: skip
 
 
@@ -65,7 +67,8 @@ class ComparedTrace(TokenTrace):
     def of(cls, document: Document) -> ComparedTrace:
         """No token is left, only what they came to."""
         deltas = TokenDeltas(
-            kl=np.array(document.kl), nll=np.array(document.nll), agreement=np.array(document.agreement, dtype=float)
+            kl=np.array(document.kl), nll=np.array(document.nll), agreement=np.array(document.agreement, dtype=float),
+            rank_shift=np.array(document.rank_shift, dtype=float),
         )  # fmt: skip
         return cls(
             suite="fidelity", mode="cold", item_id=document.item_id, cluster=document.item_id, batch=document.batch,

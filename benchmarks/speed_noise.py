@@ -68,6 +68,10 @@ class File:
     def exercises(self, rows: Sequence[Exercise]) -> None:
         self.proofs += rows
 
+    def skipped(self, probe: str, reason: str) -> None:
+        """Nothing is left out."""
+        raise AssertionError(f"{probe} was left out: {reason}")
+
     def stopped(self, stop: Stop) -> None:
         raise NotImplementedError
 
