@@ -67,13 +67,13 @@ ARMS: Final[Mapping[str, Damage]] = dict(_arms())
 
 
 def quality_suite(*, documents: int, items_per_task: int | None) -> Suite:
-    """The standard suite without its speed rounds; its batches are the looks of a gate."""
+    """Fidelity and accuracy of the standard suite; their batches are the looks of a gate."""
     sizes: dict[str, dict[str, int | None]] = {
         "fidelity": {"documents": documents},
         "accuracy": {"items_per_task": items_per_task},
     }
     standard = get_suite("standard")
-    probes = [p.model_copy(update=sizes.get(p.probe)) for p in standard.probes if p.probe != "performance"]
+    probes = [p.model_copy(update=sizes.get(p.probe)) for p in standard.probes if p.probe in sizes]
     return standard.model_copy(update={"probes": tuple(probes)})
 
 

@@ -33,6 +33,7 @@ from gatekeeper.domain.interim import certain_failure, settled
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, Role, Stop
+from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import Plan, make_plan
 from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from gatekeeper.domain.verdict import Report, Verdict
@@ -55,13 +56,19 @@ class Played:
 
 
 def plan_of(policy: str) -> Plan:
-    """A plan of the recorded suite. The recorded arms take the candidate's place whatever it says."""
+    """A plan of the recorded suite, with the policy's rules on what was recorded.
+
+    The recorded arms take the candidate's place whatever it says.
+    """
     change = Change.model_validate(
         {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": "fp8_e5m2"}}}
     )
+    suite, whole = quality_suite(documents=32, items_per_task=None), get_policy(policy)
+    recorded = {probe.probe for probe in suite.probes}
+    rules = tuple(rule for rule in whole.rules if METRICS[rule.metric].suite in recorded)
     return make_plan(
-        change, model=bundled_model(Path("unbuilt")), suite=quality_suite(documents=32, items_per_task=None),
-        policy=get_policy(policy), device="cpu", allowed_arguments=frozenset(),
+        change, model=bundled_model(Path("unbuilt")), suite=suite, device="cpu",
+        policy=whole.model_copy(update={"rules": rules}), allowed_arguments=frozenset(),
     )  # fmt: skip
 
 
