@@ -83,11 +83,11 @@ def test_each_hop_leads_on_from_the_answer_before() -> None:
 
 
 def test_two_of_three_words_are_the_frequent_one() -> None:
-    draft = frequent(Dice("7"), 30, 0.5)
+    draft = frequent(Dice("7"), 60, 0.5)
     words = text_of(draft).rsplit("List: ", 1)[-1].split("\n")[0].split(", ")
     (often,) = answers_of(draft)
-    assert len(words) == 90
-    assert words.count(often) == 60
+    assert len(words) == 180
+    assert words.count(often) == 120
     assert len(set(words)) == CANDIDATES
 
 
