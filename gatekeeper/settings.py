@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(default=60.0, gt=0)
     sweep_seconds: float = Field(default=5.0, gt=0)
     engine_start_seconds: float = Field(default=300.0, gt=0)
-    engine_stall_seconds: float = Field(default=240.0, gt=0)
+    engine_stall_seconds: float = Field(default=600.0, gt=0)
     baseline_max_age_days: float = Field(default=30.0, gt=0)
 
     @property

@@ -20,7 +20,7 @@ def noise_between(baseline: ArmRecord, control: ArmRecord, basis: Basis, *, part
     flips = [
         ((delta.lost or 0) + (delta.gained or 0)) / delta.n
         for delta in deltas
-        if METRICS[delta.metric].kind == "binary" and delta.group == ALL
+        if delta.metric == "accuracy" and delta.group == ALL
     ]
     return Noise(
         decode_kl=estimates.get("decode_kl"),
