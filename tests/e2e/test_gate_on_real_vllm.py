@@ -62,7 +62,7 @@ class Stack:
         return document
 
     def wait(
-        self, run_id: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 400
+        self, run_id: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 1300
     ) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while not condition(document := self.run(run_id)) and time.monotonic() < deadline:
@@ -227,5 +227,5 @@ def test_a_cancelled_run_frees_its_engine_at_once(stack: Stack) -> None:
     run_id = stack.submit("cancelled", {"scheduling": {"block_size": 96}})
     stack.wait(run_id, lambda document: document["state"] == "running" and bool(engines_of(stack.home)))
     assert stack.api.post(f"/api/v1/runs/{run_id}/cancel").status_code == 202
-    stack.wait(run_id, lambda document: document["state"] == "cancelled", seconds=60)
+    stack.wait(run_id, lambda document: document["state"] == "cancelled", seconds=180)
     assert engines_of(stack.home) == {}
