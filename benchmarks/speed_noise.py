@@ -77,9 +77,6 @@ class File:
     def stopped(self, stop: Stop) -> None:
         raise NotImplementedError
 
-    def skipped(self, probe: str, reason: str) -> None:
-        raise NotImplementedError
-
 
 def record(arguments: argparse.Namespace) -> None:
     """Let equal engines, or a candidate and the baseline, take turns."""
@@ -135,7 +132,8 @@ def recorded(label: str) -> dict[str, list[list[tuple[float, float]]]]:
         if entry["label"] == label and entry["mode"] == "cold":
             suite = speed.COMPANION if entry["side"] == "companion" else speed.SUITE
             row = Measurement(
-                suite=suite, mode="cold", item_id=entry["item"], cluster="", metric=entry["metric"], value=entry["value"]
+                suite=suite, mode="cold", item_id=entry["item"], cluster="", metric=entry["metric"],
+                value=entry["value"],
             )  # fmt: skip
             rows[row.metric, entry["session"]].append(row)
     found: dict[str, list[list[tuple[float, float]]]] = defaultdict(list)
