@@ -53,14 +53,16 @@ class File:
 
     path: Path
     label: str
+    session: int
     proofs: list[Exercise] = field(default_factory=list)
 
     def measurements(self, rows: Sequence[Measurement]) -> None:
         with self.path.open("a", encoding="utf-8") as out:
             for row in rows:
                 side = "companion" if row.suite == speed.COMPANION else "arm"
-                entry = {"label": self.label, "side": side, "item": row.item_id, "metric": row.metric}
-                out.write(json.dumps(entry | {"mode": row.mode, "value": row.value}) + "\n")
+                entry = {"label": self.label, "session": self.session, "side": side, "item": row.item_id}
+                figure = {"metric": row.metric, "mode": row.mode, "value": row.value}
+                out.write(json.dumps(entry | figure) + "\n")
 
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         raise NotImplementedError
@@ -96,7 +98,7 @@ def record(arguments: argparse.Namespace) -> None:
         )
         for config in (reference, candidate)
     )  # fmt: skip
-    engine, sink = Vllm(), File(path=arguments.into, label=arguments.label)
+    engine, sink = Vllm(), File(path=arguments.into, label=arguments.label, session=arguments.session)
     with tempfile.TemporaryDirectory() as name:
         workdir = Path(name)
         started = partial(
@@ -123,27 +125,26 @@ def record(arguments: argparse.Namespace) -> None:
 # --- what was recorded -----------------------------------------------------------------------------------------------
 
 
-def recorded(label: str) -> dict[str, dict[int, list[tuple[float, float]]]]:
-    """By figure and pair of launches, (companion's, arm's) figure of each round."""
-    rows = defaultdict(list)
-    for line in RECORDED.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
+def recorded(label: str) -> dict[str, list[list[tuple[float, float]]]]:
+    """By figure, for each pair of launches, (companion's, arm's) figure of each round."""
+    rows: dict[tuple[str, int], list[Measurement]] = defaultdict(list)
+    for entry in map(json.loads, RECORDED.read_text(encoding="utf-8").splitlines()):
         if entry["label"] == label and entry["mode"] == "cold":
             suite = speed.COMPANION if entry["side"] == "companion" else speed.SUITE
-            rows[entry["metric"]].append(
-                Measurement(
-                    suite=suite, mode="cold", item_id=entry["item"], cluster="", metric=entry["metric"],
-                    value=entry["value"],
-                )
+            row = Measurement(
+                suite=suite, mode="cold", item_id=entry["item"], cluster="", metric=entry["metric"],
+                value=entry["value"],
             )  # fmt: skip
-    return {
-        metric: speed.paired(
-            speed.rounds_of(found, metric, suite=speed.COMPANION)["cold", "all"],
-            speed.rounds_of(found, metric)["cold", "all"],
-        )
-        for metric, found in rows.items()
-        if metric in FIGURES
-    }
+            rows[row.metric, entry["session"]].append(row)
+    found: dict[str, list[list[tuple[float, float]]]] = defaultdict(list)
+    for (metric, _session), session in rows.items():
+        if metric in FIGURES:
+            both = [
+                speed.rounds_of(session, metric, suite=s)["cold", "all"]
+                for s in (speed.COMPANION, speed.SUITE)
+            ]
+            found[metric] += list(speed.paired(*both).values())
+    return found
 
 
 def components(pairs: Sequence[Floats]) -> tuple[float, float, float, float]:
@@ -164,7 +165,7 @@ def components(pairs: Sequence[Floats]) -> tuple[float, float, float, float]:
 def noise_of_equal_engines(label: str) -> None:
     rows = []
     for metric, title in FIGURES.items():
-        pairs = [np.array(pair) for pair in recorded(label)[metric].values()]
+        pairs = [np.array(pair) for pair in recorded(label)[metric]]
         logs = [np.log(pair[:, 1] / pair[:, 0]) for pair in pairs]
         launches, rounds, ratio, p = components(logs)
         alone = np.concatenate([np.log(pair) - np.log(pair).mean(axis=0) for pair in pairs])
@@ -280,7 +281,7 @@ def main() -> None:
     taken.add_argument("--candidate", default="{}", help="KV settings as JSON; none: equal engines")
     for name, default in {
         "launches": 4, "rounds": 8, "prompts": 16, "input-tokens": 128, "output-tokens": 64, "concurrency": 8,
-        "shared-prefix-tokens": 0, "seed": 1,
+        "shared-prefix-tokens": 0, "seed": 1, "session": 1,
     }.items():  # fmt: skip
         taken.add_argument(f"--{name}", type=int, default=default)
     taken.set_defaults(run=record)
