@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from arms import ARMS, Damage
 from interval_coverage import Floats, percent, table
-from record_arms import ARMS, Damage
 from recorded_gates import FOLDER
 from recordings import REFERENCE, Recording, read_recordings
 from scipy.optimize import least_squares

@@ -21,8 +21,8 @@ from typing import Final, TypeVar
 from unittest.mock import patch
 
 import numpy as np
+from arms import ARMS, quality_suite
 from interval_coverage import table
-from record_arms import ARMS, quality_suite
 from recordings import REFERENCE, Recording, compared, read_recordings
 
 from gatekeeper.catalog import get_policy
