@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from arms import ARMS, Damage
 from interval_coverage import Floats, percent, table
-from record_arms import ARMS, Damage
 from recorded_gates import FOLDER
 from recordings import REFERENCE, Recording, read_recordings
 from scipy.optimize import least_squares
@@ -246,7 +246,7 @@ def companions(recorded: Recorded) -> None:
 
 def power(recorded: Recorded, *, draws: int, seed: int) -> None:
     """FAIL at one-sided 5 % by exact McNemar and by the paired score, on items drawn with replacement."""
-    rng, sizes = np.random.default_rng(seed), (60, 120, 240, len(recorded.tasks))
+    rng, sizes = np.random.default_rng(seed), (60, 120, 240, 440)
     rows = []
     for arm in recorded.by_damage:
         cells, measured = [], np.flatnonzero(np.isfinite(arm.correct))

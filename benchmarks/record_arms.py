@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from arms import ARMS, Damage, quality_suite
 from damaged_models import noisy_copy
-from emulated_cache import ROUNDINGS, EmulatedCache
+from emulated_cache import EmulatedCache
 from recordings import Recording, Stored, path_of, write_recording
 
-from gatekeeper.catalog import get_suite
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
@@ -34,47 +34,9 @@ from workers.engines.base import Server, launch
 from workers.suites import run_probe
 from workers.suites.base import Bench
 
-CONCURRENCY: Final = 16
 SHORT_BLOCKS: Final = 32
 """Tokens. The choices of one item share its prompt, which is computed once; blocks of the CPU's default 128 tokens are
 longer than most prompts. A gate's own baseline reuses nothing, so that the cache is cold; the values are the same."""
-NOISE: Final = {"keys": (0.1, 0.2, 0.4, 0.8), "values": (0.025, 0.05, 0.1, 0.2), "both": (0.05,)}
-"""From hardly to badly damaged, about 0.005 to 1 nat per token; values bear less than keys."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Damage:
-    """What an arm does to cached keys and values; nothing: a launch of the 16-bit baseline.
-
-    `noise`: relative to the root mean square of each weight of the projections that make the `part`.
-    """
-
-    cache: str = "bf16"
-    window: int | None = None
-    part: str | None = None
-    noise: float = 0.0
-
-
-def _arms() -> Iterator[tuple[str, Damage]]:
-    yield from ((f"launch-{number:02}", Damage()) for number in range(1, 13))
-    yield from ((cache, Damage(cache=cache)) for cache in ROUNDINGS if cache != "bf16")
-    yield from ((f"window-{window}", Damage(window=window)) for window in (256, 128, 64))
-    for part, strengths in NOISE.items():
-        yield from ((f"{part}-noise-{noise}", Damage(part=part, noise=noise)) for noise in strengths)
-
-
-ARMS: Final[Mapping[str, Damage]] = dict(_arms())
-
-
-def quality_suite(*, documents: int, items_per_task: int | None) -> Suite:
-    """Fidelity and accuracy of the standard suite; their batches are the looks of a gate."""
-    sizes: dict[str, dict[str, int | None]] = {
-        "fidelity": {"documents": documents},
-        "accuracy": {"items_per_task": items_per_task},
-    }
-    standard = get_suite("standard")
-    probes = [p.model_copy(update=sizes.get(p.probe)) for p in standard.probes if p.probe in sizes]
-    return standard.model_copy(update={"probes": tuple(probes)})
 
 
 def plan_of(damage: Damage, model: Model, suite: Suite) -> ArmPlan:
@@ -90,7 +52,7 @@ def plan_of(damage: Damage, model: Model, suite: Suite) -> ArmPlan:
     )
     return ArmPlan(
         engine="vllm", device="cpu", model=model, config=config, max_model_len=suite.longest_request + 128,
-        max_num_seqs=CONCURRENCY,
+        max_num_seqs=Deployment().requests_in_flight,
     )  # fmt: skip
 
 
@@ -118,8 +80,8 @@ class Clocked:
         """Not kept: here prompts are reused, which the probes take for a fault."""
 
     def skipped(self, probe: str, reason: str) -> None:
-        """Every probe has to run."""
-        raise AssertionError(f"{probe} was left out: {reason}")
+        """Nothing is left out."""
+        raise RuntimeError(f"{probe}: {reason}")
 
     def stopped(self, stop: Stop) -> None:
         """Nothing is stopped early: looks are taken afterwards."""
@@ -160,9 +122,8 @@ def record(name: str, model: Model, suite: Suite) -> Recording:
 
 def _bench(server: Server, clocked: Clocked, run_id: str, workdir: Path) -> Bench:
     return Bench(
-        server=server, sink=clocked, run_id=run_id, workdir=workdir, modes=("cold",),
-        deployment=Deployment(concurrency=CONCURRENCY), tasks_dir=None, advance=_nobody_watches,
-        settled=_never_settled, references=_no_references,
+        server=server, sink=clocked, run_id=run_id, workdir=workdir, deployment=Deployment(), modes=("cold",),
+        tasks_dir=None, advance=_nobody_watches, settled=_never_settled, references=_as_baseline,
     )  # fmt: skip
 
 
@@ -170,12 +131,12 @@ def _nobody_watches(_done: int, _total: int) -> None:
     pass
 
 
-def _no_references(_mode: Mode) -> Mapping[str, Sequence[int]]:
-    return {}
-
-
 def _never_settled(_suite: str, _mode: Mode, _batches: int) -> None:
     pass
+
+
+def _as_baseline(_mode: Mode) -> Mapping[str, Sequence[int]]:
+    return {}
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 from unittest.mock import patch
 
 import numpy as np
+from arms import ARMS, quality_suite
 from interval_coverage import table
-from record_arms import ARMS, quality_suite
 from recordings import REFERENCE, Recording, compared, read_recordings
 
 from gatekeeper.catalog import get_policy
@@ -200,7 +200,7 @@ def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
         "documents",
         "items",
         "verdict",
-        "decode KL",
+        "KL",
         "items that flip",
         "right-choice probability",
     ]
@@ -208,25 +208,63 @@ def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
 
 
 def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed: int) -> None:
-    """Bootstrapped gates of every arm, played back with their looks; no rule here reads the noise of a control."""
-    reference, rows = arms[REFERENCE], []
+    """Bootstrapped gates of every arm, played back with their looks; no rule here reads the noise of a control.
+
+    Launches that agree to the last bit cannot fail. What real flips do without any harm shows where an FP8 arm and the
+    reference change places at random, item by item.
+    """
     same = [arms[name] for name in LAUNCHES[1:] if name in arms]
-    for name, candidates in {
-        "A/A": same,
-        **{name: [arms[name]] for name in RESAMPLED if name in arms},
-    }.items():
-        rng = np.random.default_rng([seed, *name.encode()])
-        runs = [_one(plan, reference, candidates[number % len(candidates)], rng) for number in range(gates)]
-        rows.append([name, *_shares(run.report for run in runs), *_costs(runs)])
+    narrow = {name: arms[name] for name in RESAMPLED if name in arms}
+    rows = [_row("A/A", plan, arms[REFERENCE], same, gates, seed, _as_recorded)]
+    for name, arm in narrow.items():
+        rows.append(_row(name, plan, arms[REFERENCE], [arm], gates, seed, _as_recorded))
+        if name.startswith("fp8"):
+            title = f"{name}, items' arms exchanged at random"
+            rows.append(_row(title, plan, arms[REFERENCE], [arm], gates, seed, exchanged))
     header = ["candidate", "PASS, %", "FAIL, %", "INCONCLUSIVE, %", "documents", "items", "seconds"]
     table(f"Resampled gates, {gates:,} each, until the decision:", header, rows)
 
 
-def _one(plan: Plan, reference: Recording, candidate: Recording, rng: np.random.Generator) -> Played:
-    baseline, new = drawn(
-        plan, [reference.arm("baseline", plan.baseline), candidate.arm("candidate", plan.baseline)], rng
+Arms: TypeAlias = tuple[ArmRecord, ArmRecord]
+
+
+def _row(
+    title: str,
+    plan: Plan,
+    reference: Recording,
+    candidates: Sequence[Recording],
+    gates: int,
+    seed: int,
+    change: Callable[[Arms, np.random.Generator], Arms],
+) -> list[str]:
+    rng, runs = np.random.default_rng([seed, *title.encode()]), []
+    for number in range(gates):
+        clock = candidates[number % len(candidates)]
+        baseline, new = drawn(
+            plan, [reference.arm("baseline", plan.baseline), clock.arm("candidate", plan.baseline)], rng
+        )
+        baseline, new = change((baseline, new), rng)
+        runs.append(played(plan, {"baseline": baseline, "candidate": new}, clock))
+    return [title, *_shares(run.report for run in runs), *_costs(runs)]
+
+
+def _as_recorded(arms: Arms, _rng: np.random.Generator) -> Arms:
+    return arms
+
+
+def exchanged(arms: Arms, rng: np.random.Generator) -> Arms:
+    """No harm, but flips: a coin tossed for each item says whether its results change arms; documents are the same."""
+    baseline, candidate = arms
+    items = sorted({row.item_id for row in baseline.measurements})
+    heads = dict(zip(items, rng.integers(2, size=len(items)), strict=True))
+    rows = [
+        (after, before) if heads[before.item_id] else (before, after)
+        for before, after in zip(baseline.measurements, candidate.measurements, strict=True)
+    ]
+    return (
+        replace(baseline, measurements=tuple(before for before, _ in rows)),
+        replace(candidate, measurements=tuple(after for _, after in rows), traces=baseline.traces),
     )
-    return played(plan, {"baseline": baseline, "candidate": new}, candidate)
 
 
 def _shares(reports: Iterable[Report]) -> list[str]:
