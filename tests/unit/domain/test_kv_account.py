@@ -248,8 +248,8 @@ POLICIES = [
 def test_no_scheme_or_policy_takes_more_than_the_full_cache_and_more_tokens_never_take_less(
     context: int, scheme: dict[str, Any], policy: dict[str, Any], block: int | None
 ) -> None:
-    fields = {"quantization": scheme, "eviction": policy, "block_size": block}
-    got, longer = account(context=context, **fields), account(context=context + 128, **fields)
+    fields: dict[str, Any] = {"quantization": scheme, "eviction": policy, "block_size": block}
+    got, longer = account(**fields, context=context), account(**fields, context=context + 128)
     assert got.ratio >= 1
     # KIVI's recent tokens in full precision come and go.
     assert longer.bytes_per_sequence >= got.bytes_per_sequence or scheme["scheme"] == "kivi"
