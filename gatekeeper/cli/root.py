@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up
+from gatekeeper.cli import compare, demo, gate, memory, models, plan, policy, records, rejudge, up
 from gatekeeper.cli.exits import Commands
 
 
@@ -31,6 +31,7 @@ for command in (
     compare.compare,
     models.model,
     policy.policy,
+    memory.memory,
     demo.demo,
     up.serve,
     up.migrate,

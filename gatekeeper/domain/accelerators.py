@@ -6,11 +6,27 @@ That is what an engine shares out; a data sheet's round figure is up to 4 % off.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 MIB: Final = 2**20
 
-MEMORY_MIB: Final[Mapping[str, int]] = {
+DeviceName = Literal[
+    "t4-16gb",
+    "v100-32gb",
+    "rtx3090-24gb",
+    "a10g-24gb",
+    "l4-24gb",
+    "rtx4090-24gb",
+    "l40s-48gb",
+    "a100-40gb",
+    "a100-80gb",
+    "h100-80gb",
+    "h200-141gb",
+    "b200-180gb",
+    "mi300x-192gb",
+]
+
+MEMORY_MIB: Final[Mapping[DeviceName, int]] = {
     "t4-16gb": 15_360,
     "v100-32gb": 32_768,
     "rtx3090-24gb": 24_576,
@@ -27,6 +43,6 @@ MEMORY_MIB: Final[Mapping[str, int]] = {
 }
 
 
-def memory_bytes(device: str) -> int:
-    """The memory of a named device. Raises KeyError."""
+def memory_bytes(device: DeviceName) -> int:
+    """The memory of a named device."""
     return MEMORY_MIB[device] * MIB

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Final, Self, assert_never
+from typing import Annotated, Any, Final, Self, assert_never
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.accelerators import MEMORY_MIB, memory_bytes
+from gatekeeper.domain.accelerators import DeviceName, memory_bytes
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.change import Name
 from gatekeeper.domain.kv_config import (
     Eviction,
     HeavyHitter,
@@ -53,7 +54,7 @@ class MemoryQuestion(Closed):
     context: PositiveInt
     decode_tokens: NonNegativeInt = 0
     concurrency: PositiveInt = 1
-    device: str | None = None
+    device: DeviceName | None = None
     memory_gib: Gib | None = None
     devices: PositiveInt = 1
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = DEFAULT_MEMORY_SHARE
@@ -62,10 +63,6 @@ class MemoryQuestion(Closed):
 
     @model_validator(mode="after")
     def _is_about_one_device(self) -> Self:
-        if self.device is not None and self.device not in MEMORY_MIB:
-            raise ValueError(
-                f"device: unknown {self.device!r}; allowed: {', '.join(MEMORY_MIB)}, or memory_gib"
-            )
         if self.device is not None and self.memory_gib is not None:
             raise ValueError("only one of device and memory_gib is allowed")
         if self.decode_tokens >= self.context:
@@ -78,6 +75,21 @@ class MemoryQuestion(Closed):
         if self.memory_gib is not None:
             return int(self.memory_gib * GIB)
         return None if self.device is None else memory_bytes(self.device)
+
+
+class MemoryRequest(MemoryQuestion):
+    """A question with the model it is about: a registered one, a shape by hand, or a Hugging Face `config.json`."""
+
+    model: Name | None = None
+    shape: ModelShape | None = None
+    hf_config: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _is_about_one_model(self) -> Self:
+        given = [name for name in ("model", "shape", "hf_config") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("exactly one of model, shape and hf_config is needed")
+        return self
 
 
 class MemoryAccount(Closed):
