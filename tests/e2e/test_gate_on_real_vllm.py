@@ -16,18 +16,38 @@ import pytest
 
 from gatekeeper.embedded.bundled_model import directory, is_built
 from gatekeeper.marked import marked_processes
+from workers.engines.vllm_cpu import vector_extensions
 from workers.supervisor import MARKER
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1000)]
 
 HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
-EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_SECONDS = 900
+"""Three launches on two slow cores take a third of it."""
+
 TINY_SUITE = """
 name: tiny
 description: Eight documents, for what happens around measuring.
 probes:
   - {probe: capacity}
   - {probe: fidelity, documents: 8, context_tokens: 384, decode_tokens: 32}
+"""
+SMALL_SUITE = """
+name: small
+description: Every probe of the smoke suite, with fewer items.
+probes:
+  - {probe: capacity}
+  - {probe: fidelity, documents: 8, context_tokens: 384, decode_tokens: 32}
+  - {probe: accuracy, tasks: [gk_recall], items_per_task: 8, seed: 1, expected_items: {gk_recall: 120}}
+  - {probe: performance, prompts: 4, input_tokens: 64, output_tokens: 16, rounds: 3, seed: 1}
+"""
+WINDOW = """
+name: window
+model: smollm2-135m
+candidate:
+  eviction: {policy: sliding_window, window: 64}
+suite: small
+policy: tiny
 """
 TINY_POLICY = """
 name: tiny
@@ -62,7 +82,7 @@ class Stack:
         return document
 
     def wait(
-        self, run_id: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 1300
+        self, run_id: str, condition: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS
     ) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while not condition(document := self.run(run_id)) and time.monotonic() < deadline:
@@ -86,9 +106,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if not is_built(HOME):
         pytest.skip(f"the bundled model is not under {HOME}; `make test` builds it")
     home = tmp_path_factory.mktemp("stack")
-    for folder, text in (("suites", TINY_SUITE), ("policies", TINY_POLICY)):
-        (home / "catalog" / folder).mkdir(parents=True)
-        (home / "catalog" / folder / "tiny.yaml").write_text(text, encoding="utf-8")
+    for name, text in (
+        ("suites/tiny", TINY_SUITE),
+        ("suites/small", SMALL_SUITE),
+        ("policies/tiny", TINY_POLICY),
+    ):
+        file = home / "catalog" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
     (home / "models").mkdir()
     (home / "models" / "smollm2-135m").symlink_to(directory(HOME))
     environment = {
@@ -142,41 +167,36 @@ def workers_of(home: Path) -> list[int]:
     return [pid for pid, command in members.items() if "celery" in command and pid not in launched]
 
 
-def test_fp8_e5m2_fails_and_the_figures_are_those_of_this_engine(stack: Stack) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gatekeeper.cli",
-        "gate",
-        str(EXAMPLES / "fp8_e5m2.yaml"),
-        "--format",
-        "json",
-    ]
+def test_a_window_too_short_fails_with_the_figures_of_this_engine(stack: Stack, tmp_path: Path) -> None:
+    """Every probe of the smoke suite, fewer items, on a change that every processor can run."""
+    change = tmp_path / "window.yaml"
+    change.write_text(WINDOW)
+    command = [sys.executable, "-m", "gatekeeper.cli", "gate", str(change), "--format", "json"]
     done = subprocess.run(
-        command, check=False, env=stack.environment, capture_output=True, text=True, timeout=1400
+        command, check=False, env=stack.environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
-    report = json.loads(done.stdout)
-    if report["verdict"] == "INVALID" and "fp8" in report["sentence"].lower():
-        pytest.skip(f"this processor stores no FP8 cache: {report['sentence']}")
     assert done.returncode == 1, done.stdout[:2000] + done.stderr[-2000:]
-    assert {
-        "run_id",
-        "verdict",
-        "sentence",
-        "findings",
-        "deltas",
-        "noise",
-        "requested",
-        "effective",
-        "engine",
-    } <= set(report)
+    report = json.loads(done.stdout)
+    assert set(report) >= {
+        *("run_id", "verdict", "sentence", "findings", "deltas", "noise", "requested", "effective", "engine")
+    }
     deltas = {delta["metric"]: delta for delta in report["deltas"] if delta["group"] == "all"}
-    assert deltas["kv_capacity_ratio"]["estimate"] == pytest.approx(2.0, rel=0.01)
-    assert 0.03 < deltas["decode_kl"]["lower"] < deltas["decode_kl"]["upper"] < 0.2
+    assert 0.1 < deltas["decode_kl"]["lower"] < deltas["decode_kl"]["upper"]
+    assert deltas["kv_capacity_ratio"]["estimate"] == pytest.approx(1.0, rel=0.01)
+    assert {"accuracy", "throughput_ratio"} <= set(deltas)
     assert report["noise"]["decode_kl"] == 0.0
+    assert report["effective"]["candidate"]["sliding_window"] == 64
+
+
+def test_fp8_is_stored_and_judged_or_refused_with_the_processors_lack(stack: Stack) -> None:
+    report = stack.finished(stack.submit("fp8", {"quantization": {"scheme": "fp8_e5m2"}}))
+    if "avx512f" not in vector_extensions():
+        assert report["verdict"] == "INVALID"
+        assert "AVX-512" in report["sentence"]
+        return
+    deltas = {delta["metric"]: delta for delta in report["deltas"] if delta["group"] == "all"}
+    assert deltas["decode_kl"]["estimate"] > 0.02
     assert report["effective"]["candidate"]["cache_dtype"] == "fp8_e5m2"
-    assert "accuracy" in deltas
-    assert "throughput_ratio" in deltas
 
 
 def test_prefix_caching_passes_with_its_warm_cache_exercised(stack: Stack) -> None:

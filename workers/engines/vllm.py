@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import re
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.verdict import EngineInfo
+from workers.engines import vllm_cpu
 from workers.engines.vllm_effective import read_effective
 
 CPU_POOL_GIB = 1
@@ -59,6 +59,8 @@ class Vllm:
             argv += ["--dtype", "bfloat16"]
         if plan.device == "cpu" and "enforce-eager" not in given:
             argv += ["--enforce-eager"]
+        if plan.device == "cpu":
+            argv += vllm_cpu.executor_flags(vllm_cpu.cores())
         return (*argv, *plan.serve_flags)
 
     def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
@@ -67,7 +69,10 @@ class Vllm:
         if Path(plan.model.source).is_absolute():
             variables["HF_HUB_OFFLINE"] = "1"
         if plan.device == "cpu":
-            variables |= {"VLLM_CPU_KVCACHE_SPACE": str(CPU_POOL_GIB), "OMP_NUM_THREADS": str(_cores())}
+            variables["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_POOL_GIB)
+            variables |= vllm_cpu.thread_variables(vllm_cpu.cores())
+            if vllm_cpu.needs_float32_products(vllm_cpu.vector_extensions()):
+                variables[vllm_cpu.FLOAT32_PRODUCTS] = "1"
         elif gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = gpu
         return variables
@@ -109,19 +114,15 @@ def _message(lines: list[str], index: int) -> str:
     return lines[index]
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @lru_cache
 def _cpu_name() -> str:
-    """Processor model, the vector extensions that decide vLLM's kernels, and the number of usable cores."""
+    """Processor model, what decides vLLM's kernels, and the number of usable cores."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    known = {"avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "bf16"}
-    vectors = " ".join(sorted(known & set(flags.group(1).split()))) if flags else ""
-    return f"{model.group(1) if model else platform.machine()} ({vectors}), {_cores()} cores"
+    vectors = vllm_cpu.vector_extensions()
+    products = ", float32 products" if vllm_cpu.needs_float32_products(vectors) else ""
+    name = model.group(1) if model else platform.machine()
+    return f"{name} ({' '.join(sorted(vectors))}{products}), {vllm_cpu.cores()} cores"
 
 
 @lru_cache

@@ -1,0 +1,96 @@
+"""What vLLM's CPU build needs to be quick on the processors and the few cores that small workers have.
+
+None of it changes what is measured: both arms are launched alike, and products of 16-bit matrices are summed in 32 bits
+either way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import torch
+
+FLOAT32_PRODUCTS: Final = "GATEKEEPER_FLOAT32_PRODUCTS"
+"""Set in the environment of an engine whose 16-bit weights are multiplied as 32-bit ones."""
+
+FEW_CORES: Final = 4
+"""vLLM binds its threads to all cores but one; up to this many, the one that is left out counts."""
+
+ONE_PROCESS: Final = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""Model and scheduler in one process: no worker of its own that imports everything once more and is then polled."""
+
+VECTORS: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "bf16"})
+"""Extensions, named as the kernel does, that decide which of vLLM's kernels run."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def vector_extensions() -> frozenset[str]:
+    """What the processor has of `VECTORS`."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    return VECTORS & set(flags.group(1).split()) if flags else frozenset()
+
+
+def needs_float32_products(vectors: frozenset[str]) -> bool:
+    """True for x86-64 without AVX-512, where oneDNN has only its reference code for bfloat16.
+
+    oneDNN's documentation ("Data Types") lists bfloat16 for x86-64 from AVX-512 on. Measured on two AVX2 cores, a
+    product of 256 × 576 by 576 × 1536 ran at 15 GFLOP/s in bfloat16 and at 84 in float32.
+    """
+    return "avx2" in vectors and "avx512f" not in vectors
+
+
+def thread_variables(count: int) -> dict[str, str]:
+    """The environment that gives vLLM `count` cores."""
+    variables = {"OMP_NUM_THREADS": str(count)}
+    return variables | ({"VLLM_CPU_OMP_THREADS_BIND": "nobind"} if count <= FEW_CORES else {})
+
+
+def executor_flags(count: int) -> tuple[str, ...]:
+    """The flags that go with `thread_variables`: with nothing to bind, vLLM needs no process for it."""
+    return ("--distributed-executor-backend", ONE_PROCESS) if count <= FEW_CORES else ()
+
+
+def register() -> None:
+    """vLLM's plugin hook (`vllm.general_plugins`): it calls this in each of its processes, before it loads a model."""
+    if FLOAT32_PRODUCTS not in os.environ:
+        return
+    import torch
+    from vllm.model_executor.layers import utils
+
+    inherited = utils.dispatch_cpu_unquantized_gemm
+    if getattr(inherited, "is_float32", False):
+        return
+
+    def dispatch(layer: torch.nn.Module, remove_weight: bool) -> None:
+        weight = layer.weight
+        if isinstance(weight, torch.Tensor) and weight.ndim == 2 and weight.dtype == torch.bfloat16:
+            layer.cpu_linear = Float32Linear(weight.detach().float())
+        else:
+            inherited(layer, remove_weight)
+
+    dispatch.is_float32 = True  # type: ignore[attr-defined]
+    utils.dispatch_cpu_unquantized_gemm = dispatch
+
+
+class Float32Linear:
+    """A linear layer of 16-bit input, weights and output that multiplies in 32 bits. `weight`: [out, in], float32."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = weight
+
+    def __call__(
+        self, x: torch.Tensor, _weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`x`: [..., in]. The 16-bit weight that vLLM hands over is the one that was widened."""
+        from torch.nn.functional import linear
+
+        return linear(x.float(), self._weight, None if bias is None else bias.float()).to(x.dtype)
