@@ -6,7 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, runs
+from gatekeeper.api import baselines, catalog, events, health, memory, runs
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
@@ -14,5 +14,6 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     events.router,
     baselines.router,
     catalog.router,
+    memory.router,
     health.router,
 )

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from gatekeeper.api.problems import MEDIA_TYPE, Problem
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
+from gatekeeper.domain.kv_account import MemoryRequest
 from gatekeeper.domain.policy import Policy
 
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -92,6 +93,37 @@ REJUDGE_BODY: Final[dict[str, Any]] = {
     }
 }
 
+MEMORY_SCHEMA: Final = {"$ref": REFERENCE.format(model=MemoryRequest.__name__)}
+MEMORY: Final = {
+    "model": "smollm2-135m",
+    "quantization": {"scheme": "kivi", "bits": 2},
+    "context": 8192,
+    "concurrency": 64,
+    "device": "l4-24gb",
+}
+LLAMA_70B: Final = {
+    "layers": 80,
+    "attention_heads": 64,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "max_context": 131_072,
+}
+MEMORY_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": MEMORY_SCHEMA,
+                "examples": {
+                    "model": {"summary": "A registered model on a device", "value": MEMORY},
+                    "shape": {"summary": "A shape by hand", "value": {"shape": LLAMA_70B, "context": 32_768}},
+                },
+            },
+            "application/yaml": {"schema": MEMORY_SCHEMA},
+        },
+    }
+}
+
 
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an endpoint: `problems(_404="…")`."""
@@ -109,7 +141,7 @@ def install(app: FastAPI) -> None:
             document = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
-            bodies: list[type[BaseModel]] = [Change, CommandDocument, RejudgeDocument, Problem]
+            bodies: list[type[BaseModel]] = [Change, CommandDocument, RejudgeDocument, MemoryRequest, Problem]
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})
             document["components"]["schemas"] = found["$defs"] | components

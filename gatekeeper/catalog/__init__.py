@@ -1,4 +1,4 @@
-"""Suites and policies by name: YAML files bundled here, and the operator's own beside or over them."""
+"""Suites, policies and presets by name: YAML files bundled here, and the operator's own beside or over them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gatekeeper.domain.base import Closed
 from gatekeeper.domain.documents import field_problems, parse_document
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.preset import Preset
 from gatekeeper.domain.suite import Suite
 
 Document = TypeVar("Document", bound=Closed)
@@ -34,10 +35,11 @@ def _read(kind: type[Document], path: Path) -> Document:
 
 read_policy: Callable[[Path], Policy] = partial(_read, Policy)
 read_suite: Callable[[Path], Suite] = partial(_read, Suite)
+read_preset: Callable[[Path], Preset] = partial(_read, Preset)
 
 
 def list_names(folder: str, extra: Path | None) -> list[str]:
-    """The names known in `folder` ("suites" or "policies"), sorted."""
+    """The names known in `folder` ("suites", "policies" or "presets"), sorted."""
     roots = [BUNDLED] + ([extra] if extra else [])
     return sorted({path.stem for root in roots for path in (root / folder).glob("*.yaml")})
 
@@ -65,3 +67,13 @@ def policy_path(name: str, *, extra: Path | None = None) -> Path:
 def get_suite(name: str, *, extra: Path | None = None) -> Suite:
     """The suite of that name. Raises InvalidInput naming the known ones."""
     return read_suite(_path("suites", "suite", name, extra))
+
+
+def get_preset(name: str, *, extra: Path | None = None) -> Preset:
+    """The preset of that name. Raises InvalidInput naming the known ones."""
+    return read_preset(preset_path(name, extra=extra))
+
+
+def preset_path(name: str, *, extra: Path | None = None) -> Path:
+    """The file of the preset of that name. Raises InvalidInput naming the known ones."""
+    return _path("presets", "preset", name, extra)

@@ -86,7 +86,7 @@ def make_entry(name: str, *, source: str, revision: str | None, config: Path | N
         )
     if config is None and is_folder:
         config = folder / "config.json"
-    shape = ModelShape.from_hf_config(_read_config(config)) if config else None
+    shape = ModelShape.from_hf_config(read_config(config)) if config else None
     where = str(folder.resolve()) if is_folder else source
     try:
         return Model(name=name, source=where, revision=revision, shape=shape)
@@ -94,7 +94,8 @@ def make_entry(name: str, *, source: str, revision: str | None, config: Path | N
         raise InvalidInput(field_problems(error)) from error
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """A model's `config.json`. Raises UnreadableInput."""
     try:
         document = json.loads(read_text(path, limit_bytes=CONFIG_LIMIT_BYTES))
     except (ValueError, RecursionError) as error:

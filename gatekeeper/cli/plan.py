@@ -6,15 +6,13 @@ import click
 
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.cli.database import reachable_database
-from gatekeeper.cli.environment import load_settings, say
+from gatekeeper.cli.environment import load_settings
 from gatekeeper.cli.inputs import overridden, read_words
-from gatekeeper.domain.change import Change
-from gatekeeper.domain.errors import FieldProblem, InvalidInput, NotFound, ServiceUnavailable
+from gatekeeper.cli.known_models import find_model
+from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.domain.foresight import Foresight, foresee
-from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.embedded import bundled_model
+from gatekeeper.domain.plan import Plan, make_plan
 from gatekeeper.reporting.plan import render_plan
-from gatekeeper.services import models
 from gatekeeper.services.intake import read_change
 from gatekeeper.services.outlook import foresight_of
 from gatekeeper.settings import Settings
@@ -34,7 +32,7 @@ def plan(*, words: tuple[str, ...], policy: str | None, suite: str | None) -> No
     change = read_change(
         overridden(read_words(words, settings), suite=suite, policy=policy), settings=settings
     )
-    model, shape_source = _find_model(change, settings)
+    model, shape_source = find_model(change.model, settings)
     resolved = make_plan(
         change,
         model=model,
@@ -58,29 +56,3 @@ def _foresight(resolved: Plan, settings: Settings) -> tuple[Foresight, ...]:
     except ServiceUnavailable:
         pass  # the look-up of the model has said so
     return foresee(resolved)
-
-
-def _find_model(change: Change, settings: Settings) -> tuple[Model, str]:
-    """The model and where its shape comes from. Raises InvalidInput for an unknown one."""
-    try:
-        with reachable_database(settings) as sessions:
-            if sessions is not None:
-                return models.get_model(sessions, change.model), "shape from the registry"
-    except NotFound as error:
-        problem = FieldProblem(
-            field="model", problem=f"unknown {change.model!r}", allowed="`gatekeeper model list`"
-        )
-        raise InvalidInput([problem]) from error
-    except ServiceUnavailable as error:
-        say(f"the registry is not reachable ({error}); only the bundled model is known")
-    if change.model != bundled_model.NAME:
-        problem = FieldProblem(
-            field="model",
-            problem=f"unknown {change.model!r} without the registry's database",
-            allowed=f"{bundled_model.NAME}, or DATABASE_URL",
-        )
-        raise InvalidInput([problem])
-    built = bundled_model.is_built(settings.root)
-    return bundled_model.bundled_model(settings.root), "shape of the bundled model" + (
-        "" if built else ", not built yet"
-    )

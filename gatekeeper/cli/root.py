@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up
+from gatekeeper.cli import (
+    compare,
+    demo,
+    explore,
+    gate,
+    memory,
+    models,
+    plan,
+    policy,
+    presets,
+    records,
+    rejudge,
+    up,
+)
 from gatekeeper.cli.exits import Commands
 
 
@@ -31,6 +44,9 @@ for command in (
     compare.compare,
     models.model,
     policy.policy,
+    presets.presets,
+    explore.explore,
+    memory.memory,
     demo.demo,
     up.serve,
     up.migrate,

@@ -76,8 +76,21 @@ class KvQuant(Closed):
     outlier_fraction: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
 
 
+GgmlType = Literal["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+
+class GgmlBlocks(Closed):
+    """llama.cpp's formats, in which blocks of 32 elements share a 16-bit scale.
+
+    `values`: the format of values where it is not that of keys.
+    """
+
+    scheme: GgmlType
+    values: GgmlType | None = None
+
+
 Quantization = Annotated[
-    NoQuantization | Fp8 | Int8 | Int4 | Nvfp4 | TurboQuant | Nf4 | Kivi | KvQuant,
+    NoQuantization | Fp8 | Int8 | Int4 | Nvfp4 | TurboQuant | Nf4 | Kivi | KvQuant | GgmlBlocks,
     Field(discriminator="scheme"),
 ]
 
@@ -199,9 +212,11 @@ class KVConfig(Closed):
         if self.quantization.scheme != "none":
             bits = getattr(self.quantization, "bits", None)
             scales = getattr(self.quantization, "scales", "unit")
+            values = getattr(self.quantization, "values", None)
             parts.append(
                 self.quantization.scheme
                 + (f"-{bits}" if bits else "")
+                + (f"/{values}" if values else "")
                 + (f" ({scales} scales)" if scales != "unit" else "")
             )
         if self.eviction.policy != "none":

@@ -3,33 +3,68 @@
 Formula: bytes per token = sum over layers of (KV heads x (key dim + value dim) x bytes per element); a model with
 multi-head latent attention stores one latent and one rotary part per layer instead. Source: the definition of the cache
 (keys and values of every layer); it agrees with vLLM's own `kv_cache_memory_bytes / kv_cache_size_tokens`.
+Scales and other metadata are in `kv_storage`, what a policy keeps of a sequence in `kv_account`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import ValidationError, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import (
-    Fp8,
-    Int4,
-    Int8,
-    Kivi,
-    KvQuant,
-    Nf4,
-    NoQuantization,
-    Nvfp4,
-    Quantization,
-    TurboQuant,
-)
+from gatekeeper.domain.kv_config import NoQuantization, Quantization, TurboQuant
+from gatekeeper.domain.kv_storage import TURBOQUANT_SKIPPED, vector_bits
+from gatekeeper.domain.model_config import shape_fields
 
 GIB = 2**30
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerGroup:
+    """`layers` layers whose caches are alike: `heads` key and value vectors per token, of the last `window` tokens.
+
+    A latent cache is one key vector, shared by all heads. `window` None: of all tokens.
+    """
+
+    layers: int
+    heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None = None
+    is_latent: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Cached elements of one token."""
+        return self.layers * self.heads * (self.key_dim + self.value_dim)
+
+    def token_bits(self, quantization: Quantization, *, native_bits: int) -> float:
+        """Bits of one token in all layers of the group, metadata included."""
+        bits = vector_bits(
+            quantization,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            kv_heads=self.heads,
+            native_bits=native_bits,
+        )
+        return self.layers * self.heads * (bits.key + bits.value)
+
+    def tokens(self, kept: int) -> int:
+        """How many of a sequence's tokens the group holds, when the policy keeps `kept`."""
+        return kept if self.window is None else min(kept, self.window)
+
+
 class ModelShape(Closed):
-    """The attention geometry of a model. `latent_dim` > 0 means multi-head latent attention."""
+    """The attention geometry of a model. `latent_dim` > 0 means multi-head latent attention.
+
+    Hybrid models: of `layers`, `window_layers` cache the last `window` tokens only, and `uncached_layers` nothing of
+    their own (they read another layer's cache, or keep a recurrent state). `global_…`: of the layers without a window,
+    where they differ; `value_dim`: where values are not as wide as keys. 0: does not apply.
+    """
 
     layers: PositiveInt
     attention_heads: PositiveInt
@@ -37,95 +72,93 @@ class ModelShape(Closed):
     head_dim: PositiveInt
     latent_dim: NonNegativeInt = 0
     rope_dim: NonNegativeInt = 0
+    value_dim: NonNegativeInt = 0
+    window_layers: NonNegativeInt = 0
+    window: NonNegativeInt = 0
+    uncached_layers: NonNegativeInt = 0
+    global_kv_heads: NonNegativeInt = 0
+    global_head_dim: NonNegativeInt = 0
     max_context: PositiveInt
     bytes_per_element: PositiveInt = 2
+    parameters: int | None = None
+    """Of the whole model; None: not known."""
     checkpoint_kv_scheme: str | None = None
     """What the checkpoint itself says its cache is to be quantized to; None: it leaves that to the engine."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.window_layers + self.uncached_layers > self.layers:
+            raise ValueError("window_layers and uncached_layers are more than layers")
+        if bool(self.window) != bool(self.window_layers):
+            raise ValueError("window and window_layers need each other")
+        if self.attention_heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads {self.kv_heads} does not divide attention_heads {self.attention_heads}"
+            )
+        return self
+
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """The layers that have a cache of their own."""
+        unbounded = self.layers - self.window_layers - self.uncached_layers
+        parts = ((unbounded, None), (self.window_layers, self.window))
+        return tuple(self._group(layers, window) for layers, window in parts if layers)
+
+    def _group(self, layers: int, window: int | None) -> LayerGroup:
+        if self.latent_dim:
+            width = self.latent_dim + self.rope_dim
+            return LayerGroup(
+                layers=layers, heads=1, key_dim=width, value_dim=0, window=window, is_latent=True
+            )
+        heads, key_dim = self.kv_heads, self.head_dim
+        if window is None:
+            heads, key_dim = self.global_kv_heads or heads, self.global_head_dim or key_dim
+        return LayerGroup(
+            layers=layers, heads=heads, key_dim=key_dim, value_dim=self.value_dim or key_dim, window=window
+        )
+
+    @property
+    def is_uniform(self) -> bool:
+        """True if every layer caches the same of the same tokens, so that one figure describes a pool's token."""
+        return len(self.groups) == 1 and not self.uncached_layers
 
     @property
     def elements_per_token(self) -> int:
         """Cached elements of one token over all layers."""
-        if self.latent_dim:
-            return self.layers * (self.latent_dim + self.rope_dim)
-        return self.layers * self.kv_heads * 2 * self.head_dim
+        return sum(group.elements for group in self.groups)
 
     @classmethod
     def from_hf_config(cls, config: Mapping[str, Any]) -> ModelShape:
         """Read a Hugging Face `config.json` (multimodal ones: their `text_config`). Raises InvalidInput."""
-        text = config.get("text_config", config)
         try:
-            heads = int(text["num_attention_heads"])
-            return cls(
-                layers=int(text["num_hidden_layers"]),
-                attention_heads=heads,
-                kv_heads=int(text.get("num_key_value_heads") or heads),
-                head_dim=int(text.get("head_dim") or int(text["hidden_size"]) // heads),
-                latent_dim=int(text.get("kv_lora_rank") or 0),
-                rope_dim=int(text.get("qk_rope_head_dim") or 0) if text.get("kv_lora_rank") else 0,
-                max_context=int(text["max_position_embeddings"]),
-                checkpoint_kv_scheme=checkpoint_kv_scheme(config),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            problem = f"not a decoder's config.json: {error!r}"
+            return cls(**shape_fields(config))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
+            problem = f"not a decoder's config.json: {said}"
             raise InvalidInput([FieldProblem(field="model config", problem=problem)]) from error
 
 
-def checkpoint_kv_scheme(config: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's `quantization_config` says of its KV cache, in words, or None.
+def token_bits(shape: ModelShape, group: LayerGroup, quantization: Quantization) -> float:
+    """Bits of one token in all layers of a group.
 
-    compressed-tensors writes a `kv_cache_scheme`, ModelOpt a `kv_cache_quant_algo` too, some of it one level deeper.
+    vLLM keeps the first and last two layers in 16 bits under TurboQuant, except in hybrid models.
     """
-    for section in (config, config.get("text_config")):
-        outer = section.get("quantization_config") if isinstance(section, Mapping) else None
-        for level in (outer, outer.get("quantization")) if isinstance(outer, Mapping) else ():
-            if not isinstance(level, Mapping):
-                continue
-            scheme = level.get("kv_cache_scheme")
-            if isinstance(scheme, Mapping):
-                return f"{scheme.get('num_bits', '?')}-bit {scheme.get('type', '?')}"
-            named = level.get("kv_cache_quant_algo") or scheme
-            if isinstance(named, str) and named.casefold() not in ("none", "auto"):
-                return named
-    return None
-
-
-def bits_per_element(quantization: Quantization, *, head_dim: int, native_bits: int = 16) -> float:
-    """Return the stored bits per cached element, scales included.
-
-    Scales are counted as 32 bits per token and head for `int8` and `int4` as vLLM stores them, 16 bits (scale and zero
-    point) per group for KIVI, 32 bits per block for NF4, and 8 bits per 16 values for NVFP4.
-    """
-    match quantization:
-        case NoQuantization():
-            return native_bits
-        case Fp8():
-            return 8
-        case Int8():
-            return 8 + 32 / head_dim
-        case Int4(group_size=group):
-            return 4 + 32 / (group or head_dim)
-        case Nvfp4():
-            return 4 + 8 / 16
-        case TurboQuant(scheme=scheme):
-            return {"turboquant_k8v4": 6.0, "turboquant_4bit_nc": 4.0, "turboquant_k3v4_nc": 3.5}.get(
-                scheme, 3.0
-            )
-        case Nf4(block_size=block):
-            return 4 + 32 / block
-        case Kivi(bits=bits, group_size=group):
-            return bits + 32 / group
-        case KvQuant(bits=bits, outlier_fraction=outliers):
-            return bits + outliers * (16 + 32)
-        case _:
-            assert_never(quantization)
+    native_bits = 8 * shape.bytes_per_element
+    quantized = group.token_bits(quantization, native_bits=native_bits)
+    if not isinstance(quantization, TurboQuant) or shape.uncached_layers:
+        return quantized
+    share = 2 * min(TURBOQUANT_SKIPPED, shape.layers // 2) / shape.layers
+    return quantized * (1 - share) + share * group.token_bits(NoQuantization(), native_bits=native_bits)
 
 
 def kv_bytes_per_token(shape: ModelShape, quantization: Quantization) -> float:
-    """Return the bytes that one more cached token takes, over all layers, without a fixed residual window."""
-    bits = bits_per_element(quantization, head_dim=shape.head_dim, native_bits=8 * shape.bytes_per_element)
-    return shape.elements_per_token * bits / 8
+    """Return the bytes that one more cached token takes, over all layers, while no window is full.
+
+    Tokens that KIVI still holds in full precision are not in it: of a long sequence they are the small part.
+    """
+    return sum(token_bits(shape, group, quantization) for group in shape.groups) / 8
 
 
 def kv_pool_bytes(shape: ModelShape, quantization: Quantization, *, context: int, concurrency: int) -> float:
-    """Return the bytes that `concurrency` sequences of `context` tokens take."""
+    """Return the bytes that `concurrency` sequences of `context` tokens take, all of them kept in every layer."""
     return kv_bytes_per_token(shape, quantization) * context * concurrency

@@ -51,11 +51,12 @@ class ArmPlan(Closed):
     def predicted_kv_bytes_per_token(self) -> float | None:
         """What the pool should spend per token, or None where that is unknown.
 
-        Unknown is a model without a shape, and TurboQuant, whose packed blocks carry norms that are not modelled yet.
+        Unknown is a model without a shape, hybrid layers and TurboQuant, whose pools have pages of several kinds.
         """
-        if self.model.shape is None or isinstance(self.config.quantization, TurboQuant):
+        shape, quantization = self.model.shape, self.config.quantization
+        if shape is None or not shape.is_uniform or isinstance(quantization, TurboQuant):
             return None
-        return kv_bytes_per_token(self.model.shape, self.config.quantization)
+        return kv_bytes_per_token(shape, quantization)
 
     @property
     def serve_flags(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import (
     EngineArgument,
     Fp8,
+    GgmlBlocks,
     Int4,
     Int8,
     Kivi,
@@ -108,7 +109,7 @@ def cache_dtype(quantization: Quantization) -> str | None:
             return "int8_per_token_head"
         case Int4(group_size=None):
             return "int4_per_token_head"
-        case Int4() | Nf4() | Kivi() | KvQuant():
+        case Int4() | Nf4() | Kivi() | KvQuant() | GgmlBlocks():
             return None
         case _:
             assert_never(quantization)

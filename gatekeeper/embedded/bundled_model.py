@@ -12,7 +12,9 @@ from gatekeeper.domain.plan import Model
 NAME: Final = "smollm2-135m"
 FINISHED: Final = "gatekeeper-finished"
 """The file that a complete build leaves; `workers.models` writes it."""
-SHAPE: Final = ModelShape(layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192)
+SHAPE: Final = ModelShape(
+    layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192, parameters=134_515_008
+)
 
 
 def directory(root: Path) -> Path:

@@ -29,7 +29,7 @@ def _lines(run: RunView) -> Iterator[str]:
         yield f"\n{escaped(run.sentence)}"
     if run.findings:
         yield ""
-        yield from _table(
+        yield from table(
             ("outcome", "metric", "mode", "estimate", "limit", "n", "detail"), _finding_rows(run.findings)
         )
     yield from (f"\n> {escaped(note)}" for note in run.notes)
@@ -47,7 +47,8 @@ def _lines(run: RunView) -> Iterator[str]:
     yield f"Run: {link}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table, line by line."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for row in rows:
@@ -87,7 +88,7 @@ def _delta_table(run: RunView) -> Iterator[str]:
         )
         for delta in run.unruled_deltas
     ]
-    yield from _table(("metric", "group", "mode", "baseline", "candidate", "estimate"), rows)
+    yield from table(("metric", "group", "mode", "baseline", "candidate", "estimate"), rows)
 
 
 def _settings_table(settings: Sequence[SettingRow]) -> Iterator[str]:
@@ -103,4 +104,4 @@ def _settings_table(settings: Sequence[SettingRow]) -> Iterator[str]:
         )
         for row in settings
     ]
-    yield from _table(("arm", "setting", "requested", "effective", "agree", "known by"), rows)
+    yield from table(("arm", "setting", "requested", "effective", "agree", "known by"), rows)

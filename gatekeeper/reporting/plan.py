@@ -53,7 +53,7 @@ def _memory(plan: Plan, shape_source: str) -> Iterator[str]:
     if shape is None or per_token[0] is None or per_token[1] is None:
         yield f"KV cache: unknown, since the model's shape is not known ({shape_source})"
         return
-    yield f"KV cache, by formula for {_shape_phrase(shape)} ({shape_source})"
+    yield f"KV cache, by formula for {shape_phrase(shape)} ({shape_source})"
     context = plan.change.deployment.max_context or plan.suite.quality_context
     before, after = (value for value in per_token if value is not None)
     ratio = f"{before / after:.2f}x the tokens in the same memory"
@@ -63,7 +63,8 @@ def _memory(plan: Plan, shape_source: str) -> Iterator[str]:
     yield from columns(("", "baseline", "candidate", ""), rows)
 
 
-def _shape_phrase(shape: ModelShape) -> str:
+def shape_phrase(shape: ModelShape) -> str:
+    """A model's attention geometry in a few words."""
     if shape.latent_dim:
         heads = f"latent {shape.latent_dim} + {shape.rope_dim}"
     else:

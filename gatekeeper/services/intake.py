@@ -44,7 +44,7 @@ def resolve(session: Session, change: Change, *, settings: Settings) -> Plan:
     """Resolve the names that a change uses and make its plan. Raises InvalidInput."""
     plan = make_plan(
         change,
-        model=_model(session, change.model),
+        model=get_named_model(session, change.model),
         suite=catalog.get_suite(change.suite, extra=settings.catalog_dir),
         policy=catalog.get_policy(change.policy, extra=settings.catalog_dir),
         device=settings.device,
@@ -67,7 +67,8 @@ def engine_flags(plan: Plan) -> dict[str, tuple[str, ...]]:
     return flags
 
 
-def _model(session: Session, name: str) -> Model:
+def get_named_model(session: Session, name: str) -> Model:
+    """The model that a caller named. Raises InvalidInput naming the known ones."""
     model = models.find_model(session, name)
     if model is None:
         known = ", ".join(known.name for known in models.list_models(session)) or "none is registered yet"

@@ -1,0 +1,241 @@
+"""The memory account: what a cache takes on a device, and how many sequences fit.
+
+A sequence's cache is the sum over groups of like layers of (tokens that stay x bits per token), rounded up to whole
+blocks where the engine pages; recent tokens in full precision cost what they cost in 16 bits. What stays of a sequence
+is what the eviction policy keeps, and in layers with a window at most that. docs/memory.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Self, assert_never
+
+from pydantic import Field, model_validator
+
+from gatekeeper.domain.accelerators import DeviceName, memory_bytes
+from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.change import Name
+from gatekeeper.domain.kv_config import (
+    Eviction,
+    HeavyHitter,
+    Kivi,
+    NoEviction,
+    NoQuantization,
+    PrefillSelector,
+    Quantization,
+    SlidingWindow,
+    SnapKv,
+    StreamingLlm,
+    TopK,
+    TurboQuant,
+)
+from gatekeeper.domain.kv_memory import GIB, LayerGroup, ModelShape, kv_bytes_per_token, token_bits
+from gatekeeper.domain.kv_storage import full_precision_tokens
+
+DEFAULT_MEMORY_SHARE: Final = 0.92
+"""vLLM's own `gpu_memory_utilization` (0.32)."""
+
+Gib = Annotated[float, Field(gt=0, le=1_000_000)]
+
+
+class MemoryQuestion(Closed):
+    """A load of equal sequences on one device, or on `devices` of a kind with tensor parallelism.
+
+    `context`: tokens of a whole sequence, the last `decode_tokens` of them decoded, which matters for policies that
+    compress the prompt only. `device`: one that `accelerators` names, or its memory as `memory_gib`.
+    `weights_gib`: in place of two bytes per parameter. `overhead_gib`: activations, graphs and what else the engine
+    needs on a device.
+    """
+
+    quantization: Quantization = NoQuantization()
+    eviction: Eviction = NoEviction()
+    block_size: PositiveInt | None = None
+    context: PositiveInt
+    decode_tokens: NonNegativeInt = 0
+    concurrency: PositiveInt = 1
+    device: DeviceName | None = None
+    memory_gib: Gib | None = None
+    devices: PositiveInt = 1
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = DEFAULT_MEMORY_SHARE
+    weights_gib: Gib | None = None
+    overhead_gib: Annotated[float, Field(ge=0, le=1_000_000)] = 0.0
+
+    @model_validator(mode="after")
+    def _is_about_one_device(self) -> Self:
+        if self.device is not None and self.memory_gib is not None:
+            raise ValueError("only one of device and memory_gib is allowed")
+        if self.decode_tokens >= self.context:
+            raise ValueError("decode_tokens: the whole context is longer; allowed: less than context")
+        return self
+
+    @property
+    def device_bytes(self) -> int | None:
+        """The memory of one device; None: none was named."""
+        if self.memory_gib is not None:
+            return int(self.memory_gib * GIB)
+        return None if self.device is None else memory_bytes(self.device)
+
+
+class MemoryRequest(MemoryQuestion):
+    """A question with the model it is about: a registered one, a shape by hand, or a Hugging Face `config.json`."""
+
+    model: Name | None = None
+    shape: ModelShape | None = None
+    hf_config: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _is_about_one_model(self) -> Self:
+        given = [name for name in ("model", "shape", "hf_config") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("exactly one of model, shape and hf_config is needed")
+        return self
+
+
+class MemoryAccount(Closed):
+    """The answer, in bytes of all devices together; None: unknown, or not asked.
+
+    `bytes_per_token`: one more token while no window is full; `tokens_kept`: of a sequence, in a layer without a
+    window; `pool_tokens`: of sequences of this context; `max_concurrency`: whole sequences that fit at once.
+    `full_cache_bytes_per_sequence`: the same in 16 bits, nothing evicted; `ratio`: that by `bytes_per_sequence`.
+    """
+
+    bytes_per_token: float
+    tokens_kept: int
+    bytes_per_sequence: float
+    total_bytes: float
+    full_cache_bytes_per_sequence: float
+    ratio: float
+    weights_bytes: int | None = None
+    device_bytes: int | None = None
+    pool_bytes: int | None = None
+    pool_tokens: int | None = None
+    max_concurrency: int | None = None
+    fits: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+def memory_account(shape: ModelShape, question: MemoryQuestion) -> MemoryAccount:
+    """Answer a question about a model's cache."""
+    per_sequence = sequence_bytes(shape, question)
+    full = question.model_copy(update={"quantization": NoQuantization(), "eviction": NoEviction()})
+    full_bytes = sequence_bytes(shape, full)
+    account = MemoryAccount(
+        bytes_per_token=kv_bytes_per_token(shape, question.quantization),
+        tokens_kept=tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens),
+        bytes_per_sequence=per_sequence,
+        total_bytes=per_sequence * question.concurrency,
+        full_cache_bytes_per_sequence=full_bytes,
+        ratio=full_bytes / per_sequence,
+        weights_bytes=weights_bytes(shape, question),
+        notes=tuple(_notes(shape, question)),
+    )
+    return account if question.device_bytes is None else _on_device(shape, question, account)
+
+
+def weights_bytes(shape: ModelShape, question: MemoryQuestion) -> int | None:
+    """The model's weights: as given, or 16 bits per parameter; None where neither is known."""
+    if question.weights_gib is not None:
+        return int(question.weights_gib * GIB)
+    return None if shape.parameters is None else shape.parameters * shape.bytes_per_element
+
+
+def _on_device(shape: ModelShape, question: MemoryQuestion, account: MemoryAccount) -> MemoryAccount:
+    """Add the pool, which is what weights and overhead leave, and what fits into it. Every device holds its share."""
+    devices, memory = question.devices, question.device_bytes or 0
+    usable = memory * question.gpu_memory_utilization - question.overhead_gib * GIB
+    pool = max(0, int(usable * devices - (account.weights_bytes or 0)))
+    stored = sequence_bytes(shape, question, devices=devices)
+    fitting = int(pool // stored)
+    return account.model_copy(
+        update={
+            "bytes_per_sequence": stored,
+            "total_bytes": stored * question.concurrency,
+            "device_bytes": memory * devices,
+            "pool_bytes": pool,
+            "pool_tokens": int(pool / stored * question.context),
+            "max_concurrency": fitting,
+            "fits": fitting >= question.concurrency,
+        }
+    )
+
+
+def sequence_bytes(shape: ModelShape, question: MemoryQuestion, *, devices: int = 1) -> float:
+    """The bytes of one sequence, over all devices: what cannot be split among them is there several times."""
+    kept = tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens)
+    return sum(_group_bytes(shape, group, question, kept) * _copies(group, devices) for group in shape.groups)
+
+
+def _copies(group: LayerGroup, devices: int) -> float:
+    """How often each vector is stored under tensor parallelism: heads are shared out, one head cannot be."""
+    return max(1.0, devices / (1 if group.is_latent else group.heads))
+
+
+def _group_bytes(shape: ModelShape, group: LayerGroup, question: MemoryQuestion, kept: int) -> float:
+    tokens, block = group.tokens(kept), question.block_size or 1
+    places = math.ceil(tokens / block) * block
+    quantized = places * token_bits(shape, group, question.quantization) / 8
+    keys, values = full_precision_tokens(question.quantization, tokens)
+    if not keys and not values:
+        return quantized
+    native_bits = 8 * shape.bytes_per_element
+    vectors = group.layers * group.heads
+    full = vectors * native_bits * (keys * group.key_dim + values * group.value_dim) / 8
+    return quantized + full - _waiting_bytes(group, question.quantization, keys=keys, values=values)
+
+
+def _waiting_bytes(group: LayerGroup, quantization: Quantization, *, keys: int, values: int) -> float:
+    """What the tokens that are still in full precision would take if they were quantized already."""
+    by_key = LayerGroup(layers=group.layers, heads=group.heads, key_dim=group.key_dim, value_dim=0)
+    by_value = LayerGroup(layers=group.layers, heads=group.heads, key_dim=0, value_dim=group.value_dim)
+    bits = keys * by_key.token_bits(quantization, native_bits=16)
+    return (bits + values * by_value.token_bits(quantization, native_bits=16)) / 8
+
+
+def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> int:
+    """How many tokens of a sequence stay in a layer without a window of its own."""
+    match eviction:
+        case NoEviction() | TopK():
+            return context  # top-k reads less, and frees nothing
+        case SlidingWindow(window=window):
+            return min(context, window)
+        case StreamingLlm(sinks=sinks, window=window):
+            return min(context, sinks + window)
+        case HeavyHitter():
+            return _budget(eviction, context)
+        case SnapKv() | PrefillSelector():
+            return _budget(eviction, context - decode_tokens) + decode_tokens
+        case _:
+            assert_never(eviction)
+
+
+def _budget(eviction: HeavyHitter | SnapKv | PrefillSelector, tokens: int) -> int:
+    """What a budget leaves of `tokens`; a share is rounded down, and one token always stays."""
+    if eviction.evicted_fraction is not None:
+        return max(1, int(tokens * (1 - eviction.evicted_fraction)))
+    return min(tokens, eviction.budget_tokens or tokens)
+
+
+def _notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str]:
+    """What the figures do not say by themselves."""
+    if shape.uncached_layers:
+        yield (
+            f"{shape.uncached_layers} of {shape.layers} layers have no cache of their own: they read another's, or "
+            "keep a state of fixed size, which is not counted"
+        )
+    if shape.window_layers:
+        yield f"{shape.window_layers} of {shape.layers} layers keep the last {shape.window:,} tokens only"
+    if isinstance(question.eviction, SnapKv | PrefillSelector | HeavyHitter):
+        yield "while the prompt is read its whole cache is there, before it is compressed"
+    if isinstance(question.eviction, TopK):
+        yield "top-k attention reads fewer tokens and frees none"
+    if isinstance(question.quantization, Kivi) and question.quantization.residual_length:
+        yield f"up to {question.quantization.residual_length} recent tokens are in full precision"
+    if isinstance(question.quantization, TurboQuant) and not shape.uncached_layers:
+        yield "vLLM keeps the first and the last two layers in 16 bits"
+    if question.device_bytes is None:
+        return
+    if weights_bytes(shape, question) is None:
+        yield "the size of the weights is not known and was not given, so they are counted as nothing"
+    if not question.overhead_gib:
+        yield "activations and graphs are counted as nothing"
