@@ -133,9 +133,19 @@ def test_mismatches_come_first_and_are_counted() -> None:
 def test_what_decided_comes_first() -> None:
     section = findings_section(FAILED, PLAN.policy)
     assert [row.badge.word for row in section.rows[:3]] == ["Regressed"] * 3
-    assert section.tally == "3 regressed, 1 inconclusive, 2 passed"
+    assert section.tally == "3 regressed, 1 inconclusive, 2 passed, 1 does not apply"
     assert section.confidence == "95%"
     assert section.rules == ()
+
+
+def test_a_rule_that_does_not_apply_has_a_row_that_says_so() -> None:
+    rows = findings_section(FAILED, PLAN.policy).rows
+    assert len(rows) == len(PLAN.policy.rules)
+    idle = rows[-1]
+    assert (idle.metric, idle.mode, idle.badge.word) == ("KL to its own cold cache", "", "Does not apply")
+    assert "no prefix is reused" in idle.detail
+    cached = findings_section(CACHED, PLAN.policy)
+    assert "does not apply" not in cached.tally
 
 
 def test_a_finding_shows_estimate_limit_and_reason() -> None:
