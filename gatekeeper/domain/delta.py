@@ -110,7 +110,11 @@ def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
         interval = mean_interval(part.values, sample.clusters, confidence=basis.confidence)
         points.append(
             CurvePoint(
-                start=part.start, end=part.end, estimate=part.estimate, lower=interval.lower, upper=interval.upper
+                start=part.start,
+                end=part.end,
+                estimate=part.estimate,
+                lower=interval.lower,
+                upper=interval.upper,
             )
         )
     return tuple(points)

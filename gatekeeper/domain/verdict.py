@@ -36,8 +36,8 @@ class Outcome(StrEnum):
 class CurvePoint(Closed):
     """The mean of a metric over scored tokens start to end-1 of every item.
 
-    `lower` and `upper` are one-sided bounds at the delta's confidence, of this stretch alone; None: a report from before
-    they were stored.
+    `lower` and `upper` are one-sided bounds at the delta's confidence, of this stretch alone; None: a report from
+    before they were stored.
     """
 
     start: int

@@ -41,3 +41,8 @@ def api_events(run_id: UUID) -> str:
 def api_artifact(run_id: UUID, *, attempt: int, role: str, name: str) -> str:
     """A log."""
     return f"{api_run(run_id)}/artifacts/{attempt}/{quote(role, safe='')}/{quote(name)}"
+
+
+def api_items(run_id: UUID) -> str:
+    """Both arms' figures of every item, as JSON."""
+    return f"{api_run(run_id)}/items"

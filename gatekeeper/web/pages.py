@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from gatekeeper.domain.errors import InvalidInput, NotFound
-from gatekeeper.services import history, models
+from gatekeeper.services import history, items, models
 from gatekeeper.services.cancel import cancel
 from gatekeeper.services.context import Context
 from gatekeeper.services.retry import retry
@@ -24,7 +24,7 @@ from gatekeeper.web.failures import ForeignForm, PageRoute, TokenNeeded
 from gatekeeper.web.origin import is_same_origin
 from gatekeeper.web.rendering import render, render_error
 from gatekeeper.web.run_list import OPEN_STATES, run_lines
-from gatekeeper.web.run_page import RunMaterial, run_page
+from gatekeeper.web.run_page import ITEM_METRICS, RunMaterial, run_page
 
 MAX_EVENTS: Final = 5_000
 FOR_GOOD: Final = "public, max-age=31536000, immutable"
@@ -82,6 +82,7 @@ def show_run(request: Request, run_id: str) -> Response:
         run=history.get_run(context.sessions, known),
         events=_events(context.sessions, known),
         artifacts=history.list_artifacts(context.sessions, known),
+        items=items.figures_of(context.sessions, known, ITEM_METRICS),
     )
     page = run_page(
         material,

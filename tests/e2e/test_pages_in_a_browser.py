@@ -105,6 +105,21 @@ def test_a_run_opens_with_its_verdict_and_every_finding(open_page: Open) -> None
     expect(page.locator("#timeline")).to_contain_text("candidate fidelity")
 
 
+def test_what_was_measured_item_by_item_is_drawn_and_in_tables(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.window}")
+    row = page.locator("#retrieval table").first.get_by_role("row").filter(has_text="0 to 20%")
+    expect(row).to_contain_text("2/2")
+    expect(row).to_contain_text("0/2 \N{MINUS SIGN}2")
+    latency = page.locator("#latency figure").first
+    expect(latency.get_by_role("img")).to_have_attribute("aria-label", re.compile("Time to first token"))
+    latency.get_by_text("As a table").click()
+    expect(latency.get_by_role("row").filter(has_text="p99")).to_contain_text("3 rounds")
+    expect(page.locator("#memory")).to_contain_text("1.00 GiB")
+    expect(page.locator("#not-exercised")).to_contain_text("Goodput")
+    items = httpx.get(f"{site.url}/api/v1/runs/{site.runs.window}/items?metric=retrieved&flip=lost").json()
+    assert {item["item_id"].split("/")[1] for item in items["items"]} == {"512", "1024"}
+
+
 def test_a_setting_that_was_not_applied_is_marked(open_page: Open, site: Site) -> None:
     page = open_page(f"/runs/{site.runs.invalid}")
     mismatch = page.locator(".mismatch").filter(has_text="cache_dtype")
