@@ -73,6 +73,7 @@ class RunPage:
     api_url: str
     deltas_url: str
     items_url: str
+    flips_url: str
 
 
 def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token: bool) -> RunPage:
@@ -100,6 +101,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         api_url=links.api_run(run.run_id),
         deltas_url=links.api_deltas(run.run_id),
         items_url=links.api_items(run.run_id),
+        flips_url=links.flips(run.run_id),
     )
 
 
