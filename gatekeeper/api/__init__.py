@@ -6,11 +6,12 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, memory, runs
+from gatekeeper.api import baselines, catalog, events, health, items, memory, runs
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
+    items.router,
     events.router,
     baselines.router,
     catalog.router,

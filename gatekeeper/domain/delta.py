@@ -97,10 +97,27 @@ def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
     over = "items" if metric.kind == "score" else "documents"
     delta = _delta(
         sample.place, interval, n=n, clusters=clusters, missing=sample.missing, planned=sample.schedule.planned,
-        baseline=sample.baseline, candidate=sample.candidate, curve=sample.curve, confidence=basis.confidence,
+        baseline=sample.baseline, candidate=sample.candidate, curve=_curve(sample, basis), confidence=basis.confidence,
         method=f"mean over {over}, skewness-corrected t{_looked(sample)}",
     )  # fmt: skip
     return delta if bound is None else delta.model_copy(update=_against_bound(sample, bound, basis))
+
+
+def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
+    """The course of the mean along the decode. Every stretch has its own interval; looks play no part in them."""
+    points = []
+    for part in sample.curve:
+        interval = mean_interval(part.values, sample.clusters, confidence=basis.confidence)
+        points.append(
+            CurvePoint(
+                start=part.start,
+                end=part.end,
+                estimate=part.estimate,
+                lower=interval.lower,
+                upper=interval.upper,
+            )
+        )
+    return tuple(points)
 
 
 def _confidence_now(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:

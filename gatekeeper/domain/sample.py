@@ -15,7 +15,6 @@ from gatekeeper.domain.looks import Schedule
 from gatekeeper.domain.measurement import Measurement, Mode
 from gatekeeper.domain.metric import METRICS, Metric
 from gatekeeper.domain.policy import ALL
-from gatekeeper.domain.verdict import CurvePoint
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -51,6 +50,16 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Scored tokens start to end-1: the mean over all of them, and that of each document, shape (documents,)."""
+
+    start: int
+    end: int
+    estimate: float
+    values: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeanSample:
     """A continuous metric: one value per item, in the order of measuring, and the document that each belongs to."""
 
@@ -61,7 +70,7 @@ class MeanSample:
     schedule: Schedule
     baseline: float | None = None
     candidate: float | None = None
-    curve: tuple[CurvePoint, ...] = ()
+    curve: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,7 @@ from gatekeeper.domain.looks import Schedule, schedule_of
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.metric import METRICS, Metric
 from gatekeeper.domain.policy import positions_group
-from gatekeeper.domain.sample import FloatArray, MeanSample, Place, Stretches
-from gatekeeper.domain.verdict import CurvePoint
+from gatekeeper.domain.sample import FloatArray, MeanSample, Place, Stretch, Stretches
 from gatekeeper.stats.sequential import FEWEST_DOCUMENTS
 
 CURVE_POINTS = 8
@@ -132,7 +131,7 @@ def _consistency(
 
 
 def _sample(
-    place: Place, rows: Sequence[FloatArray], scored: _Scored, curve: tuple[CurvePoint, ...] = ()
+    place: Place, rows: Sequence[FloatArray], scored: _Scored, curve: tuple[Stretch, ...] = ()
 ) -> MeanSample:
     return MeanSample(
         place=place, values=np.array([row.mean() for row in rows]), clusters=scored.clusters,
@@ -162,12 +161,13 @@ def _by_metric(deltas: Sequence[TokenDeltas]) -> dict[str, list[FloatArray]]:
     }
 
 
-def _curve(rows: Sequence[FloatArray]) -> tuple[CurvePoint, ...]:
+def _curve(rows: Sequence[FloatArray]) -> tuple[Stretch, ...]:
     """Means over equal stretches of the decode, up to the shortest item."""
     length = min(len(row) for row in rows)
     edges = np.linspace(0, length, min(CURVE_POINTS, length) + 1).astype(int)
     table = np.array([row[:length] for row in rows])
     return tuple(
-        CurvePoint(start=int(start), end=int(end), estimate=float(table[:, start:end].mean()))
+        Stretch(start=int(start), end=int(end), estimate=float(part.mean()), values=part.mean(axis=1))
         for start, end in pairwise(edges)
+        for part in (table[:, start:end],)
     )

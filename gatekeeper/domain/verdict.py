@@ -34,11 +34,17 @@ class Outcome(StrEnum):
 
 
 class CurvePoint(Closed):
-    """The mean of a metric over scored tokens start to end-1 of every item."""
+    """The mean of a metric over scored tokens start to end-1 of every item.
+
+    `lower` and `upper` are one-sided bounds at the delta's confidence, of this stretch alone; None: a report from
+    before they were stored.
+    """
 
     start: int
     end: int
     estimate: float
+    lower: float | None = None
+    upper: float | None = None
 
 
 class Delta(Closed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,22 @@ def decode_delta(cursor: str) -> int:
     if type(delta_id) is not int or not 0 <= delta_id < 2**63:
         raise _refused()
     return delta_id
+
+
+def encode_item(key: Sequence[str]) -> str:
+    """The cursor after the figure with this key in a list of items."""
+    return _encode(list(key))
+
+
+def decode_item(cursor: str) -> tuple[str, ...]:
+    """The key of the figure that a page ended with: suite, mode, item and metric. Raises InvalidInput."""
+    try:
+        key = _decode(cursor)
+    except ValueError as error:
+        raise _refused() from error
+    if not isinstance(key, list) or len(key) != 4 or not all(isinstance(part, str) for part in key):
+        raise _refused()
+    return tuple(key)
 
 
 def _encode(values: list[Any]) -> str:

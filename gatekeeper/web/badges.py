@@ -48,6 +48,9 @@ OUTCOMES: Final[Mapping[Outcome, Badge]] = {
     Outcome.WAIVED: Badge(word="Waived", symbol="flag", tone="quiet"),
 }
 
+IDLE: Final = Badge(word="Does not apply", symbol="dash", tone="quiet")
+"""A rule of the policy that speaks of nothing in the run."""
+
 STATES: Final[Mapping[RunState, Badge]] = {
     RunState.QUEUED: Badge(word="QUEUED", symbol="ring", tone="quiet"),
     RunState.RUNNING: Badge(word="RUNNING", symbol="dot", tone="live"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 RUNS = "/runs"
@@ -41,3 +41,29 @@ def api_events(run_id: UUID) -> str:
 def api_artifact(run_id: UUID, *, attempt: int, role: str, name: str) -> str:
     """A log."""
     return f"{api_run(run_id)}/artifacts/{attempt}/{quote(role, safe='')}/{quote(name)}"
+
+
+def api_items(run_id: UUID) -> str:
+    """Both arms' figures of every item, as JSON."""
+    return f"{api_run(run_id)}/items"
+
+
+def flips(run_id: UUID) -> str:
+    """The page of items whose outcome changed."""
+    return f"{run(run_id)}/items"
+
+
+def tokens(run_id: UUID, *, mode: str, item_id: str, place: int | None = None) -> str:
+    """The page of one document's tokens; `place` counts from 1."""
+    words = {"mode": mode, "item": item_id} | ({"place": str(place)} if place is not None else {})
+    return f"{run(run_id)}/tokens?{urlencode(words)}"
+
+
+def api_tokens(run_id: UUID, *, mode: str, item_id: str) -> str:
+    """The same as JSON."""
+    return f"{api_run(run_id)}/tokens?{urlencode({'mode': mode, 'item_id': item_id})}"
+
+
+def api_partings(run_id: UUID) -> str:
+    """Where the arms' greedy choices part, as JSON."""
+    return f"{api_run(run_id)}/partings"

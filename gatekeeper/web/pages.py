@@ -12,19 +12,18 @@ from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from gatekeeper.domain.errors import InvalidInput, NotFound
-from gatekeeper.services import history, models
+from gatekeeper.services import history, items, models
 from gatekeeper.services.cancel import cancel
-from gatekeeper.services.context import Context
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
 from gatekeeper.storage.database import Sessions
-from gatekeeper.web import filters, headlines, links
+from gatekeeper.web import filters, headlines, item_pages, links
 from gatekeeper.web.assets import ASSETS
-from gatekeeper.web.failures import ForeignForm, PageRoute, TokenNeeded
-from gatekeeper.web.origin import is_same_origin
+from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render, render_error
+from gatekeeper.web.requests import context_for_form, context_of, run_id_of
 from gatekeeper.web.run_list import OPEN_STATES, run_lines
-from gatekeeper.web.run_page import RunMaterial, run_page
+from gatekeeper.web.run_page import ITEM_METRICS, RunMaterial, run_page
 
 MAX_EVENTS: Final = 5_000
 FOR_GOOD: Final = "public, max-age=31536000, immutable"
@@ -55,7 +54,7 @@ def home() -> Response:
 @router.get("/runs")
 def list_runs(request: Request) -> Response:
     """The newest runs that meet the filters in the address."""
-    sessions, query = _context(request).sessions, dict(request.query_params)
+    sessions, query = context_of(request).sessions, dict(request.query_params)
     page, problem = Page[RunSummary](items=(), next_cursor=None), ""
     try:
         page = history.list_runs(sessions, filters.read_filters(query))
@@ -77,11 +76,12 @@ def list_runs(request: Request) -> Response:
 @router.get("/runs/{run_id}")
 def show_run(request: Request, run_id: str) -> Response:
     """One run, with everything that its verdict rests on."""
-    context, known = _context(request), _run_id(run_id)
+    context, known = context_of(request), run_id_of(run_id)
     material = RunMaterial(
         run=history.get_run(context.sessions, known),
         events=_events(context.sessions, known),
         artifacts=history.list_artifacts(context.sessions, known),
+        items=items.figures_of(context.sessions, known, ITEM_METRICS),
     )
     page = run_page(
         material,
@@ -95,7 +95,7 @@ def show_run(request: Request, run_id: str) -> Response:
 @router.post("/runs/{run_id}/cancel")
 def cancel_run(request: Request, run_id: str) -> Response:
     """The button on a run's page."""
-    context, known = _context_for_form(request), _run_id(run_id)
+    context, known = context_for_form(request), run_id_of(run_id)
     cancel(context.sessions, known)
     return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
 
@@ -103,7 +103,7 @@ def cancel_run(request: Request, run_id: str) -> Response:
 @router.post("/runs/{run_id}/retry")
 def retry_run(request: Request, run_id: str) -> Response:
     """The button on a run's page."""
-    context, known = _context_for_form(request), _run_id(run_id)
+    context, known = context_for_form(request), run_id_of(run_id)
     retry(context.sessions, known, ring=context.doorbell.ring)
     return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
 
@@ -118,6 +118,9 @@ def static_file(name: str) -> Response:
     return Response(asset.content, media_type=asset.media_type, headers=headers)
 
 
+router.include_router(item_pages.router)
+
+
 @router.get("/{path:page}")
 def unknown_page(request: Request, path: str) -> Response:
     """Every other address, for browsers; other clients get the application's own answer."""
@@ -126,28 +129,6 @@ def unknown_page(request: Request, path: str) -> Response:
     return render_error(
         HTTPStatus.NOT_FOUND, title="There is nothing here", detail=f"No page is called /{path}."
     )
-
-
-def _context(request: Request) -> Context:
-    context: Context = request.app.state.context
-    return context
-
-
-def _context_for_form(request: Request) -> Context:
-    """The context, if this form may change something. Raises ForeignForm or TokenNeeded."""
-    context = _context(request)
-    if context.settings.api_token is not None:
-        raise TokenNeeded("use the API with `Authorization: Bearer <token>`")
-    if not is_same_origin(request.headers):
-        raise ForeignForm
-    return context
-
-
-def _run_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise NotFound(f"run {text!r}") from error
 
 
 def _events(sessions: Sessions, run_id: UUID) -> list[EventView]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from gatekeeper.web.badges import Tone
@@ -47,11 +48,12 @@ class Forest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One series of a chart: `points` as SVG wants them, `dots` one by one."""
+    """One series of a chart: `points` as SVG wants them, `dots` one by one, `band` the outline of its intervals."""
 
     name: str
     style: str
     points: str
+    band: str
     dots: tuple[tuple[float, float], ...]
 
 
@@ -115,8 +117,18 @@ CHART_WIDTH, CHART_HEIGHT = 360, 190
 CHART_LEFT, CHART_RIGHT, CHART_TOP, CHART_BOTTOM = 46, 350, 14, 158
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A value at x, with its interval where one is known."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
 def chart(
-    series: Sequence[tuple[str, str, Sequence[tuple[float, float]]]],
+    series: Sequence[tuple[str, str, Sequence[Point]]],
     *,
     limit: tuple[float, str] | None,
     base: float | None,
@@ -124,9 +136,10 @@ def chart(
     label: str,
 ) -> Chart:
     """Draw series (name, style, points) over one pair of axes. `base`: a value that the axis must show."""
-    xs = [x for _, _, points in series for x, _ in points]
-    shown = [y for _, _, points in series for _, y in points]
-    shown += [value for value in (limit[0] if limit else None, base) if value is not None]
+    points = [point for _, _, points in series for point in points]
+    xs = [point.x for point in points]
+    values = [value for point in points for value in (point.y, point.low, point.high)]
+    shown = [value for value in (*values, limit[0] if limit else None, base) if value is not None]
     ticks = nice_ticks(min(shown), max(shown))
     x = _scale(0.0, max(xs), CHART_LEFT, CHART_RIGHT)
     y = _scale(ticks[0], ticks[-1], CHART_BOTTOM, CHART_TOP)
@@ -141,6 +154,70 @@ def chart(
         y_marks=tuple(Mark(at=y(value), text=write(value)) for value in ticks),
         limit=Mark(at=y(limit[0]), text=limit[1]) if limit else None,
         lines=tuple(_line(name, style, points, x, y) for name, style, points in series),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """The values of one arm, to be drawn on a line of their own."""
+
+    label: str
+    style: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnLane:
+    """A lane in place: a dot per value, a stroke at the median, a line from least to largest."""
+
+    label: str
+    style: str
+    y: float
+    dots: tuple[float, ...]
+    low: float
+    high: float
+    middle: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strip:
+    """Lanes over one axis."""
+
+    width: int
+    height: int
+    bottom: float
+    label: str
+    marks: tuple[Mark, ...]
+    lanes: tuple[DrawnLane, ...]
+
+
+STRIP_WIDTH, STRIP_LEFT, LANE_HEIGHT = 360, 92, 17
+
+
+def strip(lanes: Sequence[Lane], *, label: str) -> Strip:
+    """Place the values of all lanes on one axis, which starts at zero: ratios of lengths are ratios of time."""
+    highest = max(value for lane in lanes for value in lane.values)
+    ticks = nice_ticks(0.0, highest)
+    x = _scale(0.0, ticks[-1], STRIP_LEFT, STRIP_WIDTH - 4)
+    bottom = LANE_HEIGHT * len(lanes) + 6
+    return Strip(
+        width=STRIP_WIDTH,
+        height=bottom + 18,
+        bottom=bottom,
+        label=label,
+        marks=tuple(_mark(x(value), f"{value:,.6g}", STRIP_WIDTH) for value in ticks),
+        lanes=tuple(
+            DrawnLane(
+                label=lane.label,
+                style=lane.style,
+                y=LANE_HEIGHT * (place + 0.5) + 4,
+                dots=tuple(map(x, lane.values)),
+                low=x(min(lane.values)),
+                high=x(max(lane.values)),
+                middle=x(median(lane.values)),
+            )
+            for place, lane in enumerate(lanes)
+        ),
     )
 
 
@@ -164,9 +241,22 @@ def _x_ticks(last: float) -> Iterable[float]:
     return [value for value in nice_ticks(0.0, last) if value <= last * 1.001]
 
 
-def _line(name: str, style: str, points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> Line:
-    dots = tuple((x(px), y(py)) for px, py in points)
-    return Line(name=name, style=style, points=" ".join(f"{px},{py}" for px, py in dots), dots=dots)
+def _line(name: str, style: str, points: Sequence[Point], x: Scale, y: Scale) -> Line:
+    dots = tuple((x(point.x), y(point.y)) for point in points)
+    above = [(x(point.x), y(point.high)) for point in points if point.high is not None]
+    below = [(x(point.x), y(point.low)) for point in points if point.low is not None]
+    is_exact = above == below
+    return Line(
+        name=name,
+        style=style,
+        points=_path(dots),
+        dots=dots,
+        band="" if is_exact else _path([*above, *reversed(below)]),
+    )
+
+
+def _path(dots: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x},{y}" for x, y in dots)
 
 
 def _scale(low: float, high: float, start: float, end: float, *, slack: float = 0.0) -> Scale:

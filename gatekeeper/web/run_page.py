@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from gatekeeper.domain.plan import Plan
+from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import ArtifactView, EventView, RunDetail
 from gatekeeper.web import links
 from gatekeeper.web.run_list import OPEN_STATES
@@ -15,9 +17,18 @@ from gatekeeper.web.sections.arms import ArmsSection, arms_section
 from gatekeeper.web.sections.change import ChangeSection, change_section
 from gatekeeper.web.sections.fidelity import Curve, fidelity_curves
 from gatekeeper.web.sections.findings import FindingsSection, findings_section
+from gatekeeper.web.sections.latency import METRICS as LATENCY_METRICS
+from gatekeeper.web.sections.latency import LatencyPanel, latency_panels
 from gatekeeper.web.sections.measured import MeasuredSection, measured_section
+from gatekeeper.web.sections.memory import MemorySection, memory_section
+from gatekeeper.web.sections.retrieval import METRIC as RETRIEVED
+from gatekeeper.web.sections.retrieval import HeatMap, heat_maps
 from gatekeeper.web.sections.settings import SettingsSection, settings_section
 from gatekeeper.web.sections.timeline import Timeline, timeline
+from gatekeeper.web.sections.unseen import Unseen, unseen
+
+ITEM_METRICS: Final = (RETRIEVED, *LATENCY_METRICS)
+"""What the page shows item by item."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +38,8 @@ class RunMaterial:
     run: RunDetail
     events: Sequence[EventView]
     artifacts: Sequence[ArtifactView]
+    items: Sequence[ItemView]
+    """Both arms' figures of the metrics in ITEM_METRICS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,18 +62,25 @@ class RunPage:
     change: ChangeSection
     findings: FindingsSection
     curves: tuple[Curve, ...]
+    heat_maps: tuple[HeatMap, ...]
+    latencies: tuple[LatencyPanel, ...]
+    memory: MemorySection | None
+    unseen: tuple[Unseen, ...]
     measured: MeasuredSection | None
     settings: SettingsSection
     arms: ArmsSection
     timeline: Timeline | None
     api_url: str
     deltas_url: str
+    items_url: str
+    flips_url: str
 
 
 def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token: bool) -> RunPage:
     """Put the page together."""
     run = material.run
     plan = Plan.model_validate(run.plan)
+    measured = measured_section(run)
     return RunPage(
         name=run.name,
         answer=answer(run, base_url=base_url, needs_token=needs_token),
@@ -70,12 +90,18 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         change=change_section(run, plan, now=now),
         findings=findings_section(run, plan.policy),
         curves=fidelity_curves(run, plan.policy),
-        measured=measured_section(run),
+        heat_maps=heat_maps(material.items),
+        latencies=latency_panels(material.items),
+        memory=memory_section(run, plan),
+        unseen=unseen(run, plan, lacking=measured.lacking if measured else ()),
+        measured=measured,
         settings=settings_section(run),
         arms=arms_section(run, plan, material.artifacts, now=now),
         timeline=timeline(material.events, now=now),
         api_url=links.api_run(run.run_id),
         deltas_url=links.api_deltas(run.run_id),
+        items_url=links.api_items(run.run_id),
+        flips_url=links.flips(run.run_id),
     )
 
 

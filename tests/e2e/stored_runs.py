@@ -54,6 +54,7 @@ class StoredRuns:
     refused: UUID
     error: UUID
     cached: UUID
+    window: UUID
     running: UUID
     queued: UUID
 
@@ -67,6 +68,7 @@ def store_runs(sessions: Sessions, settings: Settings) -> StoredRuns:
         "invalid": samples.not_applied,
         "inconclusive": samples.inconclusive,
         "cached": samples.prefix_caching,
+        "window": samples.window,
         "failed": samples.failing,
         "passed": samples.passing,
     }

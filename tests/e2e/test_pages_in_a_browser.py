@@ -55,6 +55,17 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
     assert [entry for entry in complaints if BORN_OF_THE_TEST not in entry] == []
 
 
+def every_page(site: Site) -> dict[str, str]:
+    """A path of every kind of page, by name."""
+    failed = f"/runs/{site.runs.failed}"
+    return {
+        "runs": "/runs",
+        "items": f"{failed}/items",
+        "tokens": f"{failed}/tokens?item=doc-03",
+        **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
+    }
+
+
 def rows(site: Site) -> int:
     """The rows of the whole list, its header counted."""
     return 1 + len(history.list_runs(site.context.sessions, history.RunFilters()).items)
@@ -103,6 +114,37 @@ def test_a_run_opens_with_its_verdict_and_every_finding(open_page: Open) -> None
     expect(page.locator("#change")).to_contain_text("quantization.scheme")
     expect(page.locator("#arms")).to_contain_text("--kv-cache-dtype fp8_e5m2")
     expect(page.locator("#timeline")).to_contain_text("candidate fidelity")
+
+
+def test_what_was_measured_item_by_item_is_drawn_and_in_tables(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.window}")
+    row = page.locator("#retrieval table").first.get_by_role("row").filter(has_text="0 to 20%")
+    expect(row).to_contain_text("2/2")
+    expect(row).to_contain_text("0/2 \N{MINUS SIGN}2")
+    latency = page.locator("#latency figure").first
+    expect(latency.get_by_role("img")).to_have_attribute("aria-label", re.compile("Time to first token"))
+    latency.get_by_text("As a table").click()
+    expect(latency.get_by_role("row").filter(has_text="p99")).to_contain_text("3 rounds")
+    expect(page.locator("#memory")).to_contain_text("1.00 GiB")
+    expect(page.locator("#not-exercised")).to_contain_text("Goodput")
+    items = httpx.get(f"{site.url}/api/v1/runs/{site.runs.window}/items?metric=retrieved&flip=lost").json()
+    assert {item["item_id"].split("/")[1] for item in items["items"]} == {"512", "1024"}
+
+
+def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.failed}", java_script_enabled=False)
+    page.get_by_role("link", name="Items that changed").click()
+    answers = page.locator("#flips tbody tr")
+    expect(answers).to_have_count(8)
+    page.get_by_label("Change").select_option("lost")
+    page.get_by_role("button", name="Filter").click()
+    expect(answers).to_have_count(4)
+    expect(answers.first).to_contain_text(re.compile("right.*wrong.*55.0% → 45.0%"))
+    page.locator("#documents").get_by_role("link", name="doc-03").click()
+    expect(page.get_by_text("The greedy choices part at token 16 of 64")).to_be_visible()
+    expect(page.get_by_role("heading", name="Token 16")).to_be_visible()
+    page.locator("#tokens").get_by_role("link", name="21", exact=True).click()
+    expect(page.get_by_role("heading", name="Token 21")).to_be_visible()
 
 
 def test_a_setting_that_was_not_applied_is_marked(open_page: Open, site: Site) -> None:
@@ -199,7 +241,7 @@ def test_nothing_sticks_out_on_any_screen(
     open_page: Open, site: Site, shots: Path, screen: str, scheme: str
 ) -> None:
     width, height = WIDTHS[screen]
-    paths = {"runs": "/runs"} | {name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()}
+    paths = every_page(site)
     page = open_page("/runs", viewport={"width": width, "height": height}, color_scheme=scheme)
     for name, path in paths.items():
         page.goto(path)

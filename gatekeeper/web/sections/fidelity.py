@@ -8,13 +8,21 @@ from functools import partial
 from typing import Final
 
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.verdict import Delta
+from gatekeeper.domain.verdict import CurvePoint, Delta
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web import figures, plots
-from gatekeeper.web.plots import Chart
+from gatekeeper.web.plots import Chart, Point
 
 CURVED: Final = ("decode_kl", "top1_agreement", "decode_nll")
 STYLES: Final = {"cold": "first", "warm": "second"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurveCell:
+    """A mean, and its bounds where they say more."""
+
+    mean: str
+    bounds: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +30,7 @@ class CurveRow:
     """One stretch of the decode: the mean of every series there."""
 
     stretch: str
-    values: tuple[str, ...]
+    values: tuple[CurveCell, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,18 +77,29 @@ def _curve(metric: str, measured: Sequence[Delta], control: Sequence[Delta], pol
 
 def _rows(metric: str, deltas: Sequence[Delta]) -> tuple[CurveRow, ...]:
     """One row per stretch of the first series; a series cut otherwise has no value there."""
-    cells = [{(point.start, point.end): point.estimate for point in delta.curve} for delta in deltas]
+    cells = [{(point.start, point.end): point for point in delta.curve} for delta in deltas]
     return tuple(
         CurveRow(
             stretch=f"{point.start + 1} to {point.end}",
-            values=tuple(figures.number(metric, cell.get((point.start, point.end))) for cell in cells),
+            values=tuple(_cell(metric, cell.get((point.start, point.end))) for cell in cells),
         )
         for point in deltas[0].curve
     )
 
 
-def _points(delta: Delta) -> list[tuple[float, float]]:
-    return [((point.start + point.end) / 2, point.estimate) for point in delta.curve]
+def _cell(metric: str, point: CurvePoint | None) -> CurveCell:
+    if point is None:
+        return CurveCell(mean=figures.NOT_MEASURED, bounds="")
+    is_known = point.lower is not None and point.upper is not None
+    bounds = figures.span(metric, point.lower, point.upper) if is_known else ""
+    return CurveCell(mean=figures.number(metric, point.estimate), bounds=bounds)
+
+
+def _points(delta: Delta) -> list[Point]:
+    return [
+        Point(x=(point.start + point.end) / 2, y=point.estimate, low=point.lower, high=point.upper)
+        for point in delta.curve
+    ]
 
 
 def _tick(metric: str) -> Callable[[float], str]:

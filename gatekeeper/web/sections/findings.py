@@ -21,7 +21,7 @@ FIRST: Final = ("fail", "error", "invalid", "unsure", "live", "quiet", "pass")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingRow:
-    """One rule in one mode."""
+    """One rule in one mode; `mode` is empty for a rule that applies to nothing in this run."""
 
     badge: Badge
     metric: str
@@ -59,10 +59,13 @@ class FindingsSection:
 
 
 def findings_section(run: RunDetail, policy: Policy) -> FindingsSection:
-    """The findings of a judged run, else the policy's rules."""
+    """Every rule of a judged run: its findings, or that it has none. Before that, the policy's rules."""
     rows = sorted(
         (_row(finding, run.noise) for finding in run.findings), key=lambda row: FIRST.index(row.badge.tone)
     )
+    judged = [finding.rule for finding in run.findings]
+    if rows:
+        rows += [_idle_row(rule) for rule in policy.rules if rule not in judged]
     rules = () if rows else tuple(_rule(rule) for rule in policy.rules)
     return FindingsSection(
         rows=tuple(rows),
@@ -89,6 +92,28 @@ def _row(finding: Finding, noise: Noise) -> FindingRow:
         detail=finding.detail,
         reason=finding.rule.reason,
         plot=_plot(finding, delta, badge, noise.deltas) if delta else None,
+    )
+
+
+def _idle_row(rule: Rule) -> FindingRow:
+    """A rule that speaks of a state in which nothing was measured; it opens and closes nothing."""
+    if METRICS[rule.metric].against == "cold":
+        why = "no prefix is reused, so there is no warm cache to compare with the cold one"
+    else:
+        why = f"the candidate has no {rule.mode} mode" if rule.mode else "nothing here is what it speaks of"
+    return FindingRow(
+        badge=badges.IDLE,
+        metric=figures.of_group(rule.metric, rule.subset),
+        mode="",
+        severity=SEVERITIES[rule.severity],
+        is_blocking=rule.severity == "block",
+        limit=f"{figures.limit(rule)} {figures.unit(rule.metric)}".strip(),
+        estimate=figures.NOT_MEASURED,
+        bounds="",
+        sample="",
+        detail=f"The rule does not apply to this run: {why}.",
+        reason=rule.reason,
+        plot=None,
     )
 
 

@@ -21,6 +21,7 @@ from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
 from gatekeeper.domain.run import ArmFailure, RunState
 from gatekeeper.domain.verdict import EngineInfo, Report
+from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import ArmView, ArtifactView, EventView, Progress, RunDetail
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -112,6 +113,53 @@ def rounds(factor: float) -> tuple[Measurement, ...]:
         for metric, value in figures.items()
         for number in range(3)
     )
+
+
+def latencies(factor: float) -> tuple[Measurement, ...]:
+    """Every latency of three rounds, `factor` times as long as the baseline's."""
+    base = {"ttft": 410.0, "itl": 61.0, "e2e": 4300.0}
+    stretch = {50: 1.0, 90: 1.3, 99: 1.7}
+    return tuple(
+        _measured(
+            "performance", f"round-{number}", "rounds", f"{name}_p{percentile}_ms",
+            value * more * factor * (1 + 0.03 * (number - 1)),
+        )
+        for name, value in base.items()
+        for percentile, more in stretch.items()
+        for number in range(3)
+        if (name, percentile) not in (("ttft", 50), ("itl", 50))  # `rounds` has them
+    )  # fmt: skip
+
+
+def retrieved(*, lost_from: int | None = None) -> tuple[Measurement, ...]:
+    """Answers found in contexts of three lengths; from `lost_from` tokens on those in the first half are lost."""
+    found = []
+    for family in ("needle", "lookup"):
+        for length in (256, 512, 1024):
+            for number in range(6):
+                depth = (number + 0.5) / 6
+                right = not (lost_from is not None and length >= lost_from and depth < 0.5)
+                item_id = f"{family}/{length}/{depth:.2f}/{number}"
+                found.append(_measured("retrieval", item_id, family, "retrieved", float(right)))
+    return tuple(found)
+
+
+def items() -> tuple[ItemView, ...]:
+    """What `window()` measured, item by item, as the services give it."""
+    _, measured = window()
+    sides = [
+        {(m.suite, m.mode, m.item_id, m.metric): m for m in measured[role].measurements}
+        for role in ("baseline", "candidate")
+    ]
+    before, after = sides
+    return tuple(
+        ItemView(
+            suite=suite, mode=mode, item_id=item_id, metric=metric, task=after[key].cluster,
+            context_tokens=None, baseline=before[key].value, candidate=after[key].value, reason=None,
+        )
+        for key in sorted(before)
+        for suite, mode, item_id, metric in [key]
+    )  # fmt: skip
 
 
 def arm(role: Role, plan: ArmPlan, *, strays: float = EXACT, factor: float = 1.0, **more: Any) -> ArmRecord:
@@ -206,6 +254,31 @@ def prefix_caching() -> tuple[Plan, dict[Role, ArmRecord]]:
         measurements=(*answers(), *rounds(1.31)),
     )
     return chosen, {**found, "candidate": candidate}
+
+
+def window() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """A sliding window that loses what stood early in long contexts, with everything that such a run measures."""
+    proposed = {
+        "candidate": {"eviction": {"policy": "sliding_window", "window": 256}},
+        "name": "sliding window",
+    }
+    chosen = plan(parse_change({"model": MODEL.name, "suite": "smoke"} | proposed))
+    found = arms(chosen)
+    plain = (*latencies(1.0), *retrieved())
+    return chosen, {
+        "baseline": replace(found["baseline"], measurements=(*found["baseline"].measurements, *plain)),
+        "control": replace(found["control"], measurements=(*found["control"].measurements, *plain)),
+        "candidate": replace(
+            found["candidate"],
+            measurements=(*found["candidate"].measurements, *latencies(0.9), *retrieved(lost_from=512)),
+            effective=replace(_known(found["candidate"]), sliding_window=256, windows={"256": 30}),
+        ),
+    }
+
+
+def _known(record: ArmRecord) -> EffectiveConfig:
+    assert record.effective is not None
+    return record.effective
 
 
 def not_applied() -> tuple[Plan, dict[Role, ArmRecord]]:

@@ -61,7 +61,9 @@ class Outline(HTMLParser):
 
 
 def page_of(run: RunDetail, *, needs_token: bool = False) -> str:
-    material = RunMaterial(run=run, events=samples.events(), artifacts=samples.artifacts())
+    material = RunMaterial(
+        run=run, events=samples.events(), artifacts=samples.artifacts(), items=samples.items()
+    )
     page = run_page(material, now=samples.NOW, base_url="http://gate:8800/", needs_token=needs_token)
     return bytes(render("run.html", page=page).body).decode()
 

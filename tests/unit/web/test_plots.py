@@ -67,7 +67,13 @@ def test_ticks_are_round_and_enclose_the_values(low: float, high: float) -> None
 
 def test_a_chart_shows_its_limit_and_its_base() -> None:
     chart = plots.chart(
-        [("candidate", "first", [(4, 0.01), (12, 0.02)])],
+        [
+            (
+                "candidate",
+                "first",
+                [plots.Point(x=4, y=0.01), plots.Point(x=12, y=0.02, low=0.018, high=0.023)],
+            )
+        ],
         limit=(0.05, "limit 0.05"),
         base=0.0,
         write=str,

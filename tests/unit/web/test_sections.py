@@ -15,9 +15,13 @@ from gatekeeper.web.sections.arms import argv_lines, arms_section
 from gatekeeper.web.sections.change import change_section, differences
 from gatekeeper.web.sections.fidelity import fidelity_curves
 from gatekeeper.web.sections.findings import findings_section
+from gatekeeper.web.sections.latency import latency_panels
 from gatekeeper.web.sections.measured import measured_section, noise_figures
+from gatekeeper.web.sections.memory import memory_section
+from gatekeeper.web.sections.retrieval import heat_maps
 from gatekeeper.web.sections.settings import settings_section
 from gatekeeper.web.sections.timeline import timeline
+from gatekeeper.web.sections.unseen import unseen
 from tests.unit.web import samples
 
 PLAN = samples.plan()
@@ -133,9 +137,19 @@ def test_mismatches_come_first_and_are_counted() -> None:
 def test_what_decided_comes_first() -> None:
     section = findings_section(FAILED, PLAN.policy)
     assert [row.badge.word for row in section.rows[:3]] == ["Regressed"] * 3
-    assert section.tally == "3 regressed, 1 inconclusive, 2 passed"
+    assert section.tally == "3 regressed, 1 inconclusive, 2 passed, 1 does not apply"
     assert section.confidence == "95%"
     assert section.rules == ()
+
+
+def test_a_rule_that_does_not_apply_has_a_row_that_says_so() -> None:
+    rows = findings_section(FAILED, PLAN.policy).rows
+    assert len(rows) == len(PLAN.policy.rules)
+    idle = rows[-1]
+    assert (idle.metric, idle.mode, idle.badge.word) == ("KL to its own cold cache", "", "Does not apply")
+    assert "no prefix is reused" in idle.detail
+    cached = findings_section(CACHED, PLAN.policy)
+    assert "does not apply" not in cached.tally
 
 
 def test_a_finding_shows_estimate_limit_and_reason() -> None:
@@ -196,7 +210,7 @@ def test_curves_follow_the_decode_and_are_tables_too() -> None:
     kl = curves[0]
     assert kl.columns == ("candidate", "second baseline launch")
     assert kl.rows[0].stretch == "1 to 8"
-    assert kl.rows[0].values[1] == "0.0000"
+    assert kl.rows[0].values[1].mean == "0.0000"
     assert len(kl.rows) == len(kl.chart.lines[0].dots) == 8
     assert kl.chart.limit is not None
     assert fidelity_curves(samples.unfinished(RunState.RUNNING), PLAN.policy) == ()
@@ -206,6 +220,58 @@ def test_each_mode_has_its_own_curve() -> None:
     kl = fidelity_curves(CACHED, PLAN.policy)[0]
     assert kl.columns == ("candidate, cold", "candidate, warm", "second baseline launch")
     assert [line.style for line in kl.chart.lines] == ["first", "second", "noise"]
+
+
+def test_the_heat_map_counts_by_depth_and_length() -> None:
+    whole, *families = heat_maps(samples.items())
+    assert whole.lengths == ("256", "512", "1,024")
+    first, *_, total = whole.rows
+    assert [(cell.text, cell.change, cell.is_worse) for cell in first.cells] == [
+        ("2/2", "", False), ("0/2", "\N{MINUS SIGN}2", True), ("0/2", "\N{MINUS SIGN}2", True),
+    ]  # fmt: skip
+    assert [cell.text for cell in total.cells] == ["12/12", "6/12", "6/12"]
+    assert [heat.family for heat in families] == ["lookup", "needle"]
+    assert heat_maps(()) == ()
+
+
+def test_latencies_stand_beside_each_other_by_percentile() -> None:
+    panels = latency_panels(samples.items())
+    assert [panel.title for panel in panels] == ["Time to first token", "Between tokens", "End to end"]
+    row = panels[2].rows[2]
+    assert (row.percentile, row.baseline, row.candidate, row.ratio) == (
+        "p99",
+        "7,310 ms",
+        "6,579 ms",
+        "0.90×",
+    )
+    lanes = panels[2].strip.lanes
+    assert [lane.label for lane in lanes[-2:]] == ["p99 baseline", "p99 candidate"]
+    assert lanes[-1].middle < lanes[-2].middle
+
+
+def test_in_turns_the_companion_is_the_baseline() -> None:
+    rounds = [item for item in samples.items() if item.metric == "e2e_p50_ms"]
+    companions = [
+        item.model_copy(update={"suite": "companion", "baseline": None, "candidate": 100.0})
+        for item in rounds
+    ]
+    (panel,) = latency_panels([*rounds, *companions])
+    assert panel.rows[0].baseline == "100 ms"
+
+
+def test_memory_is_compared_under_the_declared_load() -> None:
+    section = memory_section(PASSED, PLAN)
+    assert section is not None
+    baseline, candidate = section.bars
+    assert (baseline.size, candidate.size) == ("1.00 GiB", "1.00 GiB")
+    assert candidate.used == pytest.approx(baseline.used / 2, rel=0.01)
+    assert memory_section(samples.unfinished(RunState.QUEUED), PLAN) is None
+
+
+def test_what_was_not_exercised_is_listed_with_its_reason() -> None:
+    entries = {entry.what: entry.why for entry in unseen(PASSED, PLAN, lacking=("Goodput",))}
+    assert entries["Metrics without a figure"] == "Goodput"
+    assert entries["candidate: stored_type quantized"] == "the engine did not say"
 
 
 # --- arms, logs, time ------------------------------------------------------------------------------------------------

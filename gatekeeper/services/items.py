@@ -1,0 +1,136 @@
+"""Read what was measured item by item: both arms side by side, and the tokens at which they part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from gatekeeper.domain.base import Closed
+from gatekeeper.domain.errors import NotFound
+from gatekeeper.domain.measurement import Mode, TokenTrace
+from gatekeeper.domain.parting import Parting, part_of
+from gatekeeper.services import cursor
+from gatekeeper.services.history import Limit, Words
+from gatekeeper.services.views import Page, View
+from gatekeeper.storage import arms, items, runs
+from gatekeeper.storage.database import Sessions, transaction
+from gatekeeper.storage.items import Flip
+
+MOST_FIGURES: Final = 20_000
+"""A page shows no more figures of one run than this."""
+
+
+class ItemView(View):
+    """One figure of one item under the baseline and under the candidate; null where that arm has no value."""
+
+    suite: str
+    mode: Mode
+    item_id: str
+    metric: str
+    task: str
+    context_tokens: int | None
+    baseline: float | None
+    candidate: float | None
+    reason: str | None
+
+
+class ItemFilters(Closed):
+    """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two."""
+
+    suite: Words | None = None
+    task: Words | None = None
+    mode: Mode | None = None
+    metric: Words | None = None
+    flip: Flip | None = None
+    limit: Limit = 100
+    cursor: Words | None = None
+
+
+class TokenFilters(Closed):
+    """Which document. `tokens`: at most so many places, from just before the first parting on."""
+
+    mode: Mode = "cold"
+    item_id: Words
+    tokens: Annotated[int, Field(ge=1, le=512)] = 32
+
+
+def list_items(sessions: Sessions, run_id: UUID, filters: ItemFilters) -> Page[ItemView]:
+    """The items of a run's present attempt. Raises NotFound, and InvalidInput for a wrong cursor."""
+    after = cursor.decode_item(filters.cursor) if filters.cursor else None
+    conditions = filters.model_dump(exclude={"limit", "cursor"}, exclude_none=True)
+    with transaction(sessions) as session:
+        pair = _arm_pair(session, run_id)
+        found = (
+            items.list_pairs(session, pair, conditions, after=after, limit=filters.limit + 1) if pair else []
+        )
+    page = [_item(entry) for entry in found[: filters.limit]]
+    more = len(found) > filters.limit
+    last = [getattr(page[-1], name) for name in items.KEY] if more else []
+    return Page(items=tuple(page), next_cursor=cursor.encode_item(last) if more else None)
+
+
+def figures_of(
+    sessions: Sessions, run_id: UUID, metrics: Sequence[str], *, only_items: Sequence[str] | None = None
+) -> tuple[ItemView, ...]:
+    """All figures of these kinds, of these items or of all; at most MOST_FIGURES. Raises NotFound."""
+    conditions: dict[str, object] = {"metrics": list(metrics)}
+    if only_items is not None:
+        conditions["items"] = list(only_items)
+    with transaction(sessions) as session:
+        pair = _arm_pair(session, run_id)
+        found = items.list_pairs(session, pair, conditions, limit=MOST_FIGURES) if pair else []
+    return tuple(_item(entry) for entry in found)
+
+
+def list_partings(sessions: Sessions, run_id: UUID) -> tuple[Parting, ...]:
+    """Where the greedy choices of the arms part, for every document that both scored. Raises NotFound."""
+    with transaction(sessions) as session:
+        pair = _arm_pair(session, run_id)
+        traces = items.list_traces(session, pair) if pair else {}
+    if pair is None:
+        return ()
+    references = _references(traces[pair[0]])
+    found = (
+        part_of(_reference(references, trace), trace) for trace in traces[pair[1]] if trace.mode != "greedy"
+    )
+    return tuple(parting for parting in found if parting is not None)
+
+
+def get_tokens(
+    sessions: Sessions, run_id: UUID, *, mode: str, item_id: str
+) -> tuple[TokenTrace, TokenTrace, Parting]:
+    """Both arms' scored tokens of one document, and where they part. Raises NotFound."""
+    with transaction(sessions) as session:
+        pair = _arm_pair(session, run_id)
+        traces = items.list_traces(session, pair, item_id=item_id) if pair else {}
+    if pair is not None:
+        candidate = next((trace for trace in traces[pair[1]] if trace.mode == mode), None)
+        baseline = _reference(_references(traces[pair[0]]), candidate) if candidate else None
+        parting = part_of(baseline, candidate) if candidate else None
+        if baseline is not None and candidate is not None and parting is not None:
+            return baseline, candidate, parting
+    raise NotFound(f"scored tokens of {item_id!r} in mode {mode!r}")
+
+
+def _arm_pair(session: Session, run_id: UUID) -> tuple[int, int] | None:
+    """Baseline and candidate of the present attempt; None before both were launched."""
+    run = runs.get_run(session, run_id)
+    ids = {role: arm.id for role, arm in arms.list_arms(session, run_id, run.attempt)}
+    return (ids["baseline"], ids["candidate"]) if {"baseline", "candidate"} <= ids.keys() else None
+
+
+def _references(traces: Sequence[TokenTrace]) -> dict[tuple[str, str], TokenTrace]:
+    return {(trace.mode, trace.item_id): trace for trace in traces}
+
+
+def _reference(known: dict[tuple[str, str], TokenTrace], trace: TokenTrace) -> TokenTrace | None:
+    """The baseline's tokens of the same mode, else cold: what judging compares with."""
+    return known.get((trace.mode, trace.item_id)) or known.get(("cold", trace.item_id))
+
+
+def _item(pair: items.ItemPair) -> ItemView:
+    return ItemView(**{name: getattr(pair, name) for name in ItemView.model_fields})

@@ -1,0 +1,51 @@
+"""Both arms' figures, item by item, from a real database."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from gatekeeper.domain.errors import NotFound
+from gatekeeper.services import items
+from gatekeeper.services.items import ItemFilters
+from gatekeeper.services.models import register_model
+from tests.e2e.stored_runs import finished_run, running_run
+from tests.integration.services.seeds import World
+from tests.unit.web import samples
+
+
+def test_items_are_paired_filtered_and_paged(world: World) -> None:
+    register_model(world.sessions, samples.MODEL)
+    run_id = finished_run(world.sessions, world.settings, samples.window())
+    first = items.list_items(world.sessions, run_id, ItemFilters(metric="retrieved", flip="lost", limit=5))
+    rest = items.list_items(
+        world.sessions, run_id, ItemFilters(metric="retrieved", flip="lost", cursor=first.next_cursor)
+    )
+    found = [*first.items, *rest.items]
+    assert (len(first.items), len(found), rest.next_cursor) == (5, 12, None)
+    assert {(item.baseline, item.candidate) for item in found} == {(1.0, 0.0)}
+    assert [item.item_id for item in found] == sorted({item.item_id for item in found})
+    gained = items.list_items(world.sessions, run_id, ItemFilters(flip="gained", task="gk_facts"))
+    assert [item.item_id for item in gained.items] == ["gk_facts/0"]
+
+
+def test_partings_and_tokens_come_from_the_stored_traces(world: World) -> None:
+    register_model(world.sessions, samples.MODEL)
+    run_id = finished_run(world.sessions, world.settings, samples.failing())
+    partings = items.list_partings(world.sessions, run_id)
+    assert len(partings) == samples.DOCUMENTS
+    baseline, candidate, parting = items.get_tokens(world.sessions, run_id, mode="cold", item_id="doc-03")
+    assert parting in partings
+    assert parting.first is not None
+    assert baseline.top_ids[parting.first][0] != candidate.top_ids[parting.first][0]
+    with pytest.raises(NotFound, match="doc-99"):
+        items.get_tokens(world.sessions, run_id, mode="cold", item_id="doc-99")
+
+
+def test_a_run_without_both_arms_has_no_items(world: World) -> None:
+    register_model(world.sessions, samples.MODEL)
+    run_id = running_run(world.sessions, world.settings, "early")
+    assert items.list_items(world.sessions, run_id, ItemFilters(metric="nothing")).items == ()
+    with pytest.raises(NotFound):
+        items.list_items(world.sessions, uuid4(), ItemFilters())

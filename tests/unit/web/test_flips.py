@@ -1,0 +1,75 @@
+"""The flip browser's view models."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.parting import part_of
+from gatekeeper.web import flips
+from gatekeeper.web.token_page import TokenPage, token_page
+from tests.unit.web import samples
+
+BEFORE, AFTER = samples.traces(samples.EXACT)[3], samples.traces(samples.HARSH)[3]
+ITEMS = samples.items()
+
+
+def page(place: int | None = None) -> TokenPage:
+    parting = part_of(BEFORE, AFTER)
+    assert parting is not None
+    return token_page(samples.RUN_ID, (BEFORE, AFTER, parting), {1: "\n", 2: " two"}, place=place)
+
+
+def test_without_a_choice_both_ways_are_shown() -> None:
+    assert flips.read_filters({}).flip == "any"
+    assert flips.read_filters({"flip": "lost", "task": " gk_facts "}).task == "gk_facts"
+    with pytest.raises(InvalidInput, match="flip"):
+        flips.read_filters({"flip": "sideways"})
+
+
+def test_an_item_shows_both_outcomes_and_the_probability_beside_them() -> None:
+    flipped = [i for i in ITEMS if i.metric == "correct" and i.baseline != i.candidate]
+    line = flips.flip_lines(flipped, [i for i in ITEMS if i.metric == "right_choice_probability"])[0]
+    assert (line.baseline.word, line.candidate.word) == ("wrong", "right")
+    assert line.probability == ("45.0%", "55.0%")
+
+
+def test_the_form_offers_what_the_run_has() -> None:
+    form = flips.flip_form({"mode": "warm"}, ITEMS)
+    offered = {choice.label: [option.value for option in choice.options] for choice in form.choices}
+    assert offered["Change"] == ["lost", "gained"]
+    assert offered["Mode"] == ["cold", "warm"]
+    assert form.is_active
+
+
+def test_documents_that_part_first_come_first() -> None:
+    pairs = zip(samples.traces(samples.EXACT), samples.traces(samples.HARSH), strict=True)
+    partings = [parting for one, other in pairs if (parting := part_of(one, other))]
+    same = part_of(BEFORE, BEFORE)
+    assert same is not None
+    lines = flips.parting_lines(samples.RUN_ID, [same, *partings])
+    assert lines[-1].first == "nowhere"
+    assert lines[0].url.startswith(f"/runs/{samples.RUN_ID}/tokens?mode=cold&item=doc-")
+
+
+def test_the_first_parting_is_looked_at() -> None:
+    shown = page()
+    chosen = next(cell for cell in shown.cells if cell.is_chosen)
+    assert chosen.differs
+    assert not any(cell.differs for cell in shown.cells if cell.place < chosen.place)
+    assert shown.rows[0].baseline_bar >= shown.rows[1].baseline_bar
+    assert sum(row.is_given for row in shown.rows) <= 1
+
+
+def test_a_place_beyond_the_end_is_the_last() -> None:
+    shown = page(place=10_000)
+    assert shown.place == samples.TOKENS
+    assert shown.later_url is None
+    assert shown.earlier_url is not None
+
+
+def test_what_does_not_print_is_made_visible() -> None:
+    given = {cell.given for cell in page(place=0).cells}
+    assert "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}" in given
+    assert " two" in given
+    assert "#3" in given
