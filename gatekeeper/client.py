@@ -155,6 +155,18 @@ class Client:
         """A run as another policy, named or given whole, would judge it. Raises NotFound, InvalidInput or Conflict."""
         return _status(self._json("POST", f"/api/v1/runs/{run_id}/rejudge", json={"policy": policy}))
 
+    def grant_waiver(self, run_id: str, waiver: Mapping[str, Any]) -> Document:
+        """Excuse a metric of a finished run's change. Raises NotFound, InvalidInput or Conflict."""
+        return self._json("POST", f"/api/v1/runs/{run_id}/waivers", json=waiver)
+
+    def revoke_waiver(self, waiver_id: int) -> Document:
+        """End a waiver. Raises NotFound or Conflict."""
+        return self._json("POST", f"/api/v1/waivers/{waiver_id}/revoke")
+
+    def list_waivers(self, **filters: str | int | None) -> Document:
+        """The waivers, newest first."""
+        return self._list("/api/v1/waivers", filters)
+
     def list_runs(self, **filters: str | int | None) -> Document:
         """A page of runs."""
         return self._list("/api/v1/runs", filters)

@@ -6,12 +6,13 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, runs
+from gatekeeper.api import baselines, catalog, events, health, runs, waivers
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     events.router,
+    waivers.router,
     baselines.router,
     catalog.router,
     health.router,

@@ -13,6 +13,7 @@ from gatekeeper.domain.suite import Suite
 from gatekeeper.services.baselines import BaselineView
 from gatekeeper.services.submit import Preview, Submitted
 from gatekeeper.services.views import ArtifactView, RunDetail, RunSummary
+from gatekeeper.services.waivers import WaiverView
 
 ROOT: Final = "/api/v1"
 
@@ -52,6 +53,12 @@ class ArtifactList(BaseModel):
     """The artifacts of all attempts of a run."""
 
     items: list[ArtifactDocument]
+
+
+class WaiverList(BaseModel):
+    """Waivers."""
+
+    items: list[WaiverView]
 
 
 class ModelList(BaseModel):
@@ -133,6 +140,7 @@ def plan_document(preview: Preview) -> PlanDocument:
 def _links(run: RunSummary) -> dict[str, str]:
     own = f"{ROOT}/runs/{run.run_id}"
     parts = {
-        name: f"{own}/{name}" for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge")
+        name: f"{own}/{name}"
+        for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge", "waivers")
     }
     return {"self": own, **parts, "page": f"/runs/{run.run_id}"}

@@ -13,6 +13,7 @@ from gatekeeper.api.problems import MEDIA_TYPE, Problem
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
 from gatekeeper.domain.policy import Policy
+from gatekeeper.services.waivers import WaiverDocument
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -93,6 +94,26 @@ REJUDGE_BODY: Final[dict[str, Any]] = {
 }
 
 
+WAIVER: Final = {
+    "metric": "throughput_ratio",
+    "owner": "Ada Example",
+    "reason": "The launch needs the room; speed is looked at again in January.",
+    "expires_at": "2027-01-15",
+}
+WAIVER_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            media_type: {
+                "schema": {"$ref": REFERENCE.format(model=WaiverDocument.__name__)},
+                "examples": {"waiver": {"value": WAIVER}},
+            }
+            for media_type in ("application/json", "application/yaml")
+        },
+    }
+}
+
+
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an endpoint: `problems(_404="…")`."""
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
@@ -109,7 +130,9 @@ def install(app: FastAPI) -> None:
             document = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
-            bodies: list[type[BaseModel]] = [Change, CommandDocument, RejudgeDocument, Problem]
+            bodies: list[type[BaseModel]] = [
+                Change, CommandDocument, RejudgeDocument, WaiverDocument, Problem,
+            ]  # fmt: skip
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})
             document["components"]["schemas"] = found["$defs"] | components

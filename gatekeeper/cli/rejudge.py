@@ -74,7 +74,8 @@ def read_policy_words(policy: str, settings: Settings) -> str | dict[str, Any]:
 
 
 def _verify(settings: Settings, run_id: str | None) -> ExitCode:
-    from gatekeeper.services.rejudge import NotJudged, differences, list_finished  # scipy takes a second
+    from gatekeeper.services.finish import NotJudged
+    from gatekeeper.services.rejudge import differences, list_finished  # scipy takes a second
 
     checked, differing, unjudged = 0, 0, 0
     with interruptible(), open_database(settings) as sessions:

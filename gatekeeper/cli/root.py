@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up
+from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up, waiver
 from gatekeeper.cli.exits import Commands
 
 
@@ -28,6 +28,7 @@ for command in (
     records.retry,
     records.cancel,
     rejudge.rejudge,
+    waiver.waiver,
     compare.compare,
     models.model,
     policy.policy,

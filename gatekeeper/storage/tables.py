@@ -149,3 +149,22 @@ class ArtifactRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     content: Mapped[str]
     truncated: Mapped[bool]
+
+
+class WaiverRow(Base):
+    """An exception for one metric of one change. `change_key`: what the runs of that change share."""
+
+    __tablename__ = "waivers"
+
+    id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
+    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    """The run on which it was granted."""
+    change_key: Mapped[str] = mapped_column(index=True)
+    metric: Mapped[str]
+    owner: Mapped[str]
+    reason: Mapped[str]
+    granted_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+    __table_args__ = (CheckConstraint("expires_at > granted_at", name="expires_later"),)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from gatekeeper.domain.plan import Plan
 from gatekeeper.services.views import ArtifactView, EventView, RunDetail
+from gatekeeper.services.waivers import WaiverView
 from gatekeeper.web import links
 from gatekeeper.web.run_list import OPEN_STATES
 from gatekeeper.web.sections.answer import Answer, Tiles, answer, tiles
@@ -18,6 +19,7 @@ from gatekeeper.web.sections.findings import FindingsSection, findings_section
 from gatekeeper.web.sections.measured import MeasuredSection, measured_section
 from gatekeeper.web.sections.settings import SettingsSection, settings_section
 from gatekeeper.web.sections.timeline import Timeline, timeline
+from gatekeeper.web.sections.waivers import WaiversSection, waivers_section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +29,7 @@ class RunMaterial:
     run: RunDetail
     events: Sequence[EventView]
     artifacts: Sequence[ArtifactView]
+    waivers: Sequence[WaiverView] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,7 @@ class RunPage:
     notes: tuple[str, ...]
     change: ChangeSection
     findings: FindingsSection
+    waivers: WaiversSection | None
     curves: tuple[Curve, ...]
     measured: MeasuredSection | None
     settings: SettingsSection
@@ -69,6 +73,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         notes=run.notes,
         change=change_section(run, plan, now=now),
         findings=findings_section(run, plan.policy),
+        waivers=waivers_section(run, material.waivers, now=now, needs_token=needs_token),
         curves=fidelity_curves(run, plan.policy),
         measured=measured_section(run),
         settings=settings_section(run),
