@@ -27,7 +27,7 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
         case [path]:
             return parse_document(read_text(Path(path), limit_bytes=settings.max_body_bytes))
         case _:
-            allowed = "one FILE, or `-- vllm serve MODEL …`"
+            allowed = "one FILE, `-- vllm serve MODEL …`, or --detected"
             raise InvalidInput(
                 [FieldProblem(field="change", problem=f"got {len(words)} words", allowed=allowed)]
             )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from gatekeeper.cli.environment import Service, existing_service, load_settings, server_option
-from gatekeeper.cli.gate import check_output, format_option, output_option, print_report
+from gatekeeper.cli.gate import check_output, format_option, output_option, print_reports
 from gatekeeper.cli.gating import await_run, page_url
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.client import Document
@@ -73,7 +73,7 @@ def show(
     with interruptible(), existing_service(load_settings(), server) as client:
         service = Service(client=client)
         status = await_run(service, run_id) if wait else client.get(run_id)
-        code = print_report(status, service, format_name, output)
+        code = print_reports([status], service, format_name, output)
     ctx.exit(code if wait else 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import compare, demo, gate, models, plan, policy, records, rejudge, up, waiver
+from gatekeeper.cli import compare, demo, detect, gate, models, plan, policy, records, rejudge, up, waiver
 from gatekeeper.cli.exits import Commands
 
 
@@ -19,6 +19,7 @@ def main() -> None:
 
 for command in (
     gate.gate,
+    detect.detect,
     plan.plan,
     up.up,
     records.runs,
