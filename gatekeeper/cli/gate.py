@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
@@ -24,12 +25,26 @@ from gatekeeper.domain.verdict import Verdict
 from gatekeeper.reporting import NOTHING, RENDERERS
 from gatekeeper.settings import Settings
 
+Report: TypeAlias = tuple[str, Path]
+
 format_option = click.option(
     "--format", "format_name", type=click.Choice(list(RENDERERS)), default="text", show_default=True
 )
 output_option = click.option(
     "--output", type=click.Path(path_type=Path), help="Write the report to this file."
 )
+
+
+class _ReportFile(click.ParamType[Report]):
+    """`FORMAT=FILE`."""
+
+    name = "FORMAT=FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Report:
+        format_name, equals, path = str(value).partition("=")
+        if not (equals and path and format_name in RENDERERS):
+            self.fail(f"{value!r} is not FORMAT=FILE with a format of {', '.join(RENDERERS)}", param, ctx)
+        return format_name, Path(path)
 
 
 @click.command()
@@ -42,6 +57,7 @@ output_option = click.option(
 @click.option("--suite", metavar="NAME", help="Instead of the change's own.")
 @format_option
 @output_option
+@click.option("--report", "reports", type=_ReportFile(), multiple=True, help="Write this too; repeatable.")
 @click.pass_context
 def gate(
     ctx: click.Context,
@@ -55,6 +71,7 @@ def gate(
     suite: str | None,
     format_name: str,
     output: Path | None,
+    reports: tuple[Report, ...],
 ) -> None:
     """Gate a change: submit it, wait, print the report.
 
@@ -69,7 +86,8 @@ def gate(
     changes, a FAIL counts before an ERROR, and that before what could not be decided.
     """
     settings = load_settings()
-    check_output(output)
+    for path in (output, *(path for _, path in reports)):
+        check_output(path)
     policy_file = Path(policy) if policy and is_file_name(policy) else None
     found = (
         [change.document for change in detected_changes(words, base=base, model=model, settings=settings)]
@@ -78,9 +96,13 @@ def gate(
     )
     documents = [overridden(one, suite=suite, policy=None if policy_file else policy) for one in found]
     if not documents:
+        for name, path in reports:
+            path.write_text(RENDERERS[name]([]), encoding="utf-8")
         ctx.exit(deliver(RENDERERS[format_name]([]), [(NOTHING, "")], [], format_name, output))
     with interruptible(), _service(settings, server, documents, policy_file) as service:
         statuses = [gate_change(service, document) for document in documents]
+        for name, path in reports:
+            path.write_text(rendered(statuses, service, name), encoding="utf-8")
         ctx.exit(print_reports(statuses, service, format_name, output))
 
 
