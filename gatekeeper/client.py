@@ -167,6 +167,22 @@ class Client:
         """The waivers, newest first."""
         return self._list("/api/v1/waivers", filters)
 
+    def add_webhook(self, webhook: Mapping[str, Any]) -> Document:
+        """Tell an address of every verdict; the answer has the secret. Raises InvalidInput."""
+        return self._json("POST", "/api/v1/webhooks", json=webhook)
+
+    def remove_webhook(self, webhook_id: int) -> Document:
+        """Let an address hear no more. Raises NotFound."""
+        return self._json("POST", f"/api/v1/webhooks/{webhook_id}/remove")
+
+    def list_webhooks(self) -> Document:
+        """Who hears of verdicts."""
+        return self._list("/api/v1/webhooks", {})
+
+    def list_deliveries(self, webhook_id: int) -> Document:
+        """The newest messages to an address. Raises NotFound."""
+        return self._list(f"/api/v1/webhooks/{webhook_id}/deliveries", {})
+
     def list_runs(self, **filters: str | int | None) -> Document:
         """A page of runs."""
         return self._list("/api/v1/runs", filters)

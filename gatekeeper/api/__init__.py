@@ -6,13 +6,14 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, runs, waivers
+from gatekeeper.api import baselines, catalog, events, health, runs, waivers, webhooks
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     events.router,
     waivers.router,
+    webhooks.router,
     baselines.router,
     catalog.router,
     health.router,

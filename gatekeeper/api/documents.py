@@ -14,6 +14,7 @@ from gatekeeper.services.baselines import BaselineView
 from gatekeeper.services.submit import Preview, Submitted
 from gatekeeper.services.views import ArtifactView, RunDetail, RunSummary
 from gatekeeper.services.waivers import WaiverView
+from gatekeeper.services.webhooks import DeliveryView, WebhookView
 
 ROOT: Final = "/api/v1"
 
@@ -59,6 +60,18 @@ class WaiverList(BaseModel):
     """Waivers."""
 
     items: list[WaiverView]
+
+
+class WebhookList(BaseModel):
+    """Webhooks."""
+
+    items: list[WebhookView]
+
+
+class DeliveryList(BaseModel):
+    """Messages to a webhook, newest first."""
+
+    items: list[DeliveryView]
 
 
 class ModelList(BaseModel):

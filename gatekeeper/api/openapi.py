@@ -14,6 +14,7 @@ from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
 from gatekeeper.domain.policy import Policy
 from gatekeeper.services.waivers import WaiverDocument
+from gatekeeper.services.webhooks import WebhookDocument
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -100,18 +101,21 @@ WAIVER: Final = {
     "reason": "The launch needs the room; speed is looked at again in January.",
     "expires_at": "2027-01-15",
 }
-WAIVER_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            media_type: {
-                "schema": {"$ref": REFERENCE.format(model=WaiverDocument.__name__)},
-                "examples": {"waiver": {"value": WAIVER}},
-            }
-            for media_type in ("application/json", "application/yaml")
-        },
+WEBHOOK: Final = {"url": "https://hooks.slack.com/services/T0/B0/X0", "format": "slack"}
+
+
+def _body(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    """The `openapi_extra` of an endpoint that reads a `Document` of one form."""
+    schema = {"$ref": REFERENCE.format(model=model.__name__)}
+    content = {
+        media_type: {"schema": schema, "examples": {"example": {"value": example}}}
+        for media_type in ("application/json", "application/yaml")
     }
-}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+WAIVER_BODY: Final = _body(WaiverDocument, WAIVER)
+WEBHOOK_BODY: Final = _body(WebhookDocument, WEBHOOK)
 
 
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
@@ -131,7 +135,7 @@ def install(app: FastAPI) -> None:
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
             bodies: list[type[BaseModel]] = [
-                Change, CommandDocument, RejudgeDocument, WaiverDocument, Problem,
+                Change, CommandDocument, RejudgeDocument, WaiverDocument, WebhookDocument, Problem,
             ]  # fmt: skip
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})

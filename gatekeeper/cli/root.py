@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import click
 
-from gatekeeper.cli import compare, demo, detect, gate, models, plan, policy, records, rejudge, up, waiver
+from gatekeeper.cli import (
+    compare,
+    demo,
+    detect,
+    gate,
+    models,
+    plan,
+    policy,
+    records,
+    rejudge,
+    up,
+    waiver,
+    webhook,
+)
 from gatekeeper.cli.exits import Commands
 
 
@@ -30,6 +43,7 @@ for command in (
     records.cancel,
     rejudge.rejudge,
     waiver.waiver,
+    webhook.webhook,
     compare.compare,
     models.model,
     policy.policy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Report, Verdict
+from gatekeeper.services.webhooks import announce
 from gatekeeper.storage import deltas, events, runs
 from gatekeeper.storage.base import NOW, Json
 from gatekeeper.storage.database import Sessions, transaction
@@ -52,6 +54,7 @@ def end_report(session: Session, run: RunRow, report: Report) -> None:
     answer = _answer(report)
     runs.set_columns(session, run.id, **runs.FREE, **answer, state=RunState.FINISHED, finished_at=NOW)
     deltas.add_deltas(session, run, report)
+    announce(session, run, report, "run.finished")
     payload = {
         "state": RunState.FINISHED,
         "attempt": run.attempt,
@@ -61,11 +64,18 @@ def end_report(session: Session, run: RunRow, report: Report) -> None:
     events.add_event(session, run.id, "state", payload)
 
 
-def replace_report(session: Session, run: RunRow, report: Report, kind: str, payload: Json) -> None:
+def replace_report(
+    session: Session,
+    run: RunRow,
+    report: Report,
+    kind: Literal["waived", "waiver_revoked"],
+    payload: Json,
+) -> None:
     """Give a locked, finished run another report. `kind` and `payload`: the event that says why."""
     deltas.delete_deltas(session, run.id)
     runs.set_columns(session, run.id, **_answer(report))
     deltas.add_deltas(session, run, report)
+    announce(session, run, report, "run.waived" if kind == "waived" else "run.waiver_revoked")
     events.add_event(
         session, run.id, kind, payload | {"verdict": report.verdict, "sentence": report.sentence}
     )

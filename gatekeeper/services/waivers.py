@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, ValidationError
@@ -149,7 +149,9 @@ def _refuse_unfit(asked: WaiverDocument, report: Report, now: datetime) -> None:
         raise InvalidInput(problems)
 
 
-def _judge_again(session: Session, run: RunRow, kind: str, row: WaiverRow) -> None:
+def _judge_again(
+    session: Session, run: RunRow, kind: Literal["waived", "waiver_revoked"], row: WaiverRow
+) -> None:
     report = judge(plan_in_force(session, run.plan), arms.load_records(session, run.id, run.attempt))
     payload = {"metric": row.metric, "owner": row.owner, "waiver": row.id}
     replace_report(session, run, report, kind, payload)
