@@ -6,12 +6,13 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, runs, waivers, webhooks
+from gatekeeper.api import baselines, catalog, events, health, references, runs, waivers, webhooks
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     events.router,
+    references.router,
     waivers.router,
     webhooks.router,
     baselines.router,

@@ -11,6 +11,7 @@ from gatekeeper.domain.plan import Model, Plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.promote import PromotionView
 from gatekeeper.services.submit import Preview, Submitted
 from gatekeeper.services.views import ArtifactView, RunDetail, RunSummary
 from gatekeeper.services.waivers import WaiverView
@@ -72,6 +73,12 @@ class DeliveryList(BaseModel):
     """Messages to a webhook, newest first."""
 
     items: list[DeliveryView]
+
+
+class ReferenceList(BaseModel):
+    """Promoted configurations, one a model."""
+
+    items: list[PromotionView]
 
 
 class ModelList(BaseModel):
@@ -154,6 +161,6 @@ def _links(run: RunSummary) -> dict[str, str]:
     own = f"{ROOT}/runs/{run.run_id}"
     parts = {
         name: f"{own}/{name}"
-        for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge", "waivers")
+        for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge", "waivers", "promote")
     }
     return {"self": own, **parts, "page": f"/runs/{run.run_id}"}

@@ -1,4 +1,7 @@
-"""Two versions of a serving command to the document of a change: the old one is the baseline, the new the candidate."""
+"""Two versions of a serving command to the document of a change: the old one is the baseline, the new the candidate.
+
+Of an old version that quantizes its cache, the baseline is the same command with a 16-bit one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ KV_FLAGS: Final = frozenset(
     }
 )
 """Flags that the typed configuration knows."""
+SIXTEEN_BIT: Final = {"scheme": "none"}
+"""What every baseline has: quality is held against the full 16-bit cache, whatever runs today."""
 NEUTRAL: Final = frozenset(
     {"host", "port", "uds", "served-model-name", "api-key", "uvicorn-log-level", "disable-log-requests",
      "disable-log-stats", "enable-log-requests", "root-path"}
@@ -80,9 +85,13 @@ def _document(
             f"the model changes from {earlier.words[2]} to {serving.words[2]}, which this does not gate",
             *notes,
         )
-    if _explicit(old) == _explicit(new):
+    baseline = {key: value for key, value in old.items() if key != "quantization"}
+    if "quantization" in old and old["quantization"] != SIXTEEN_BIT:
+        scheme = old["quantization"]["scheme"]
+        notes = (f"the old version's cache is {scheme}; the baseline is the same with 16 bits", *notes)
+    if _explicit(baseline) == _explicit(new):
         return None, ()
-    return _arms(_explicit(old), _explicit(new)), notes
+    return _arms(_explicit(baseline), _explicit(new)), notes
 
 
 def _arms(baseline: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _explicit(config: Mapping[str, Any]) -> dict[str, Any]:
     """With the scheme spelled out: a flag that is gone means 16 bits again, not what the old version had."""
-    return {"quantization": {"scheme": "none"}} | _plain(config)
+    return {"quantization": SIXTEEN_BIT} | _plain(config)
 
 
 def _flags(words: Sequence[str]) -> Flags:

@@ -44,9 +44,14 @@ def test_the_old_arguments_are_the_baseline_and_the_new_ones_the_candidate() -> 
     }
 
 
-def test_a_dtype_that_is_taken_back_means_16_bits_again() -> None:
-    found = document("--kv-cache-dtype fp8_e5m2", "")
-    assert found["candidate"] == {"quantization": {"scheme": "none"}}
+def test_quality_is_always_held_against_16_bits() -> None:
+    [found] = between("--kv-cache-dtype fp8 --max-num-seqs 8", "--kv-cache-dtype fp8_e5m2 --max-num-seqs 8")
+    assert found.document["baseline"] == {
+        "quantization": {"scheme": "none"},
+        "scheduling": {"max_num_seqs": 8},
+    }
+    assert found.notes == ("the old version's cache is fp8_e4m3; the baseline is the same with 16 bits",)
+    assert between("--kv-cache-dtype fp8_e5m2", "") == []
 
 
 def test_a_switch_that_is_turned_off_is_not_the_same_as_one_that_is_gone() -> None:
