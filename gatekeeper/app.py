@@ -1,9 +1,10 @@
-"""The application: API, pages, sweeper."""
+"""The application: API, pages, sweeper, courier."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -14,7 +15,9 @@ from gatekeeper.api.guard import Guard
 from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.queue import Doorbell, make_celery
 from gatekeeper.services.context import Context
-from gatekeeper.services.sweep import Sweeper
+from gatekeeper.services.periodic import Periodic
+from gatekeeper.services.sweep import sweep_and_tell
+from gatekeeper.services.webhooks import deliver_due
 from gatekeeper.settings import Settings
 from gatekeeper.storage.database import make_engine, make_sessions
 from gatekeeper.web import router as pages
@@ -31,13 +34,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         engine = make_engine(_database_url(settings))
         doorbell = Doorbell(make_celery(settings))
         context = Context(settings=settings, sessions=make_sessions(engine), doorbell=doorbell)
-        sweeper = Sweeper(context.sessions, ring=doorbell.ring, seconds=settings.sweep_seconds)
+        background = _background(context)
         app.state.context = context
-        sweeper.start()
+        for periodic in background:
+            periodic.start()
         try:
             yield
         finally:
-            await run_in_threadpool(sweeper.stop)
+            for periodic in background:
+                await run_in_threadpool(periodic.stop)
             doorbell.close()
             engine.dispose()
 
@@ -56,6 +61,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     app.include_router(pages)
     return app
+
+
+def _background(context: Context) -> tuple[Periodic, ...]:
+    """What the service does without being asked: it sweeps, and it delivers messages."""
+    settings, sessions = context.settings, context.sessions
+    seconds = settings.sweep_seconds
+    return (
+        Periodic("sweeper", partial(sweep_and_tell, sessions, ring=context.doorbell.ring), seconds=seconds),
+        Periodic("courier", partial(deliver_due, sessions, settings=settings), seconds=seconds),
+    )
 
 
 def _database_url(settings: Settings) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -22,6 +22,7 @@ from gatekeeper.domain.errors import (
 )
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Verdict
+from gatekeeper.event_stream import Event, parse_events
 
 Document = dict[str, Any]
 DONE: Final = frozenset({RunState.FINISHED, RunState.CANCELLED})
@@ -56,14 +57,6 @@ class RunStatus:
     def is_done(self) -> bool:
         """True if nothing more will happen to it by itself."""
         return self.state in DONE
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """One server-sent event: its name and its data, parsed."""
-
-    name: str
-    data: Document
 
 
 class Client:
@@ -141,7 +134,7 @@ class Client:
             if response.is_error:
                 response.read()
                 raise _refusal(response)
-            yield from _parse_events(response.iter_lines())
+            yield from parse_events(response.iter_lines())
 
     def cancel(self, run_id: str) -> RunStatus:
         """Ask for a run to be stopped. Raises NotFound, or Conflict if it is done."""
@@ -154,6 +147,42 @@ class Client:
     def rejudge(self, run_id: str, policy: str | Mapping[str, Any]) -> RunStatus:
         """A run as another policy, named or given whole, would judge it. Raises NotFound, InvalidInput or Conflict."""
         return _status(self._json("POST", f"/api/v1/runs/{run_id}/rejudge", json={"policy": policy}))
+
+    def grant_waiver(self, run_id: str, waiver: Mapping[str, Any]) -> Document:
+        """Excuse a metric of a finished run's change. Raises NotFound, InvalidInput or Conflict."""
+        return self._json("POST", f"/api/v1/runs/{run_id}/waivers", json=waiver)
+
+    def revoke_waiver(self, waiver_id: int) -> Document:
+        """End a waiver. Raises NotFound or Conflict."""
+        return self._json("POST", f"/api/v1/waivers/{waiver_id}/revoke")
+
+    def list_waivers(self, **filters: str | int | None) -> Document:
+        """The waivers, newest first."""
+        return self._list("/api/v1/waivers", filters)
+
+    def promote(self, run_id: str) -> Document:
+        """Make a passed configuration its model's reference. Raises NotFound, or Conflict for anything but PASS."""
+        return self._json("POST", f"/api/v1/runs/{run_id}/promote")
+
+    def reference(self, model: str) -> Document:
+        """The reference of a model. Raises NotFound."""
+        return self._json("GET", f"/api/v1/references/{quote(model)}")
+
+    def add_webhook(self, webhook: Mapping[str, Any]) -> Document:
+        """Tell an address of every verdict; the answer has the secret. Raises InvalidInput."""
+        return self._json("POST", "/api/v1/webhooks", json=webhook)
+
+    def remove_webhook(self, webhook_id: int) -> Document:
+        """Let an address hear no more. Raises NotFound."""
+        return self._json("POST", f"/api/v1/webhooks/{webhook_id}/remove")
+
+    def list_webhooks(self) -> Document:
+        """Who hears of verdicts."""
+        return self._list("/api/v1/webhooks", {})
+
+    def list_deliveries(self, webhook_id: int) -> Document:
+        """The newest messages to an address. Raises NotFound."""
+        return self._list(f"/api/v1/webhooks/{webhook_id}/deliveries", {})
 
     def list_runs(self, **filters: str | int | None) -> Document:
         """A page of runs."""
@@ -272,30 +301,3 @@ def _progress(document: Document) -> Progress:
         done=int(document.get("done") or 0),
         total=int(document.get("total") or 0),
     )
-
-
-def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
-    """Read an event stream (WHATWG HTML, 9.2.6); events whose data is no JSON mapping are skipped."""
-    name, data = "message", list[str]()
-    for line in lines:
-        field_name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        match field_name:
-            case "" if not line:
-                document = _json_mapping("\n".join(data))
-                if document is not None:
-                    yield Event(name=name, data=document)
-                name, data = "message", []
-            case "event":
-                name = value
-            case "data":
-                data.append(value)
-            case _:
-                pass
-
-
-def _json_mapping(text: str) -> Document | None:
-    with suppress(ValueError):
-        document = json.loads(text)
-        return document if isinstance(document, dict) else None
-    return None

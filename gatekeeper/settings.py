@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -24,6 +25,10 @@ class Settings(BaseSettings):
     """None: Celery's filesystem transport under `home`."""
     host: str = "127.0.0.1"
     port: int = Field(default=8800, ge=1, le=65535)
+    public_url: str | None = None
+    """Where people reach this service, such as https://gate.example.org; messages link to it."""
+    webhook_networks: tuple[str, ...] = ()
+    """Networks such as 10.0.0.0/8 that webhooks may reach although not public. JSON list in the environment."""
     api_token: SecretStr | None = None
     """If set, every request that changes something needs `Authorization: Bearer <token>`."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -40,6 +45,13 @@ class Settings(BaseSettings):
     engine_start_seconds: float = Field(default=300.0, gt=0)
     engine_stall_seconds: float = Field(default=600.0, gt=0)
     baseline_max_age_days: float = Field(default=30.0, gt=0)
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks
 
     @property
     def root(self) -> Path:

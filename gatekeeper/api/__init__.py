@@ -6,13 +6,27 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from gatekeeper.api import baselines, catalog, events, health, items, memory, runs
+from gatekeeper.api import (
+    baselines,
+    catalog,
+    events,
+    health,
+    items,
+    memory,
+    references,
+    runs,
+    waivers,
+    webhooks,
+)
 
 VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     items.router,
     events.router,
+    references.router,
+    waivers.router,
+    webhooks.router,
     baselines.router,
     catalog.router,
     memory.router,

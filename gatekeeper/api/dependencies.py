@@ -39,9 +39,23 @@ def get_run_id(run_id: Annotated[str, Path(json_schema_extra={"format": "uuid"})
 
 def get_baseline_id(baseline_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
     """The baseline's id. Raises NotFound."""
-    if not (baseline_id.isascii() and baseline_id.isdigit() and len(baseline_id) <= 18):
-        raise NotFound(f"baseline {baseline_id!r}")
-    return int(baseline_id)
+    return _number(baseline_id, "baseline")
+
+
+def get_waiver_id(waiver_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
+    """The waiver's id. Raises NotFound."""
+    return _number(waiver_id, "waiver")
+
+
+def get_webhook_id(webhook_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
+    """The webhook's id. Raises NotFound."""
+    return _number(webhook_id, "webhook")
+
+
+def _number(text: str, kind: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"{kind} {text!r}")
+    return int(text)
 
 
 async def get_document(request: Request) -> dict[str, Any]:
@@ -72,4 +86,6 @@ ContextOf = Annotated[Context, Depends(get_context)]
 RunId = Annotated[UUID, Depends(get_run_id)]
 Attempt = Annotated[int, Path(ge=1, le=LARGEST)]
 BaselineId = Annotated[int, Depends(get_baseline_id)]
+WebhookId = Annotated[int, Depends(get_webhook_id)]
+WaiverId = Annotated[int, Depends(get_waiver_id)]
 Document = Annotated[dict[str, Any], Depends(get_document)]

@@ -11,8 +11,11 @@ from gatekeeper.domain.plan import Model, Plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.promote import PromotionView
 from gatekeeper.services.submit import Preview, Submitted
 from gatekeeper.services.views import ArtifactView, RunDetail, RunSummary
+from gatekeeper.services.waivers import WaiverView
+from gatekeeper.services.webhooks import DeliveryView, WebhookView
 
 ROOT: Final = "/api/v1"
 
@@ -52,6 +55,30 @@ class ArtifactList(BaseModel):
     """The artifacts of all attempts of a run."""
 
     items: list[ArtifactDocument]
+
+
+class WaiverList(BaseModel):
+    """Waivers."""
+
+    items: list[WaiverView]
+
+
+class WebhookList(BaseModel):
+    """Webhooks."""
+
+    items: list[WebhookView]
+
+
+class DeliveryList(BaseModel):
+    """Messages to a webhook, newest first."""
+
+    items: list[DeliveryView]
+
+
+class ReferenceList(BaseModel):
+    """Promoted configurations, one a model."""
+
+    items: list[PromotionView]
 
 
 class ModelList(BaseModel):
@@ -133,6 +160,7 @@ def plan_document(preview: Preview) -> PlanDocument:
 def _links(run: RunSummary) -> dict[str, str]:
     own = f"{ROOT}/runs/{run.run_id}"
     parts = {
-        name: f"{own}/{name}" for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge")
+        name: f"{own}/{name}"
+        for name in ("deltas", "events", "artifacts", "cancel", "retry", "rejudge", "waivers", "promote")
     }
     return {"self": own, **parts, "page": f"/runs/{run.run_id}"}

@@ -14,6 +14,8 @@ from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
 from gatekeeper.domain.kv_account import MemoryRequest
 from gatekeeper.domain.policy import Policy
+from gatekeeper.services.waivers import WaiverDocument
+from gatekeeper.services.webhooks import WebhookDocument
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -125,6 +127,29 @@ MEMORY_BODY: Final[dict[str, Any]] = {
 }
 
 
+WAIVER: Final = {
+    "metric": "throughput_ratio",
+    "owner": "Ada Example",
+    "reason": "The launch needs the room; speed is looked at again in January.",
+    "expires_at": "2027-01-15",
+}
+WEBHOOK: Final = {"url": "https://hooks.slack.com/services/T0/B0/X0", "format": "slack"}
+
+
+def _body(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    """The `openapi_extra` of an endpoint that reads a `Document` of one form."""
+    schema = {"$ref": REFERENCE.format(model=model.__name__)}
+    content = {
+        media_type: {"schema": schema, "examples": {"example": {"value": example}}}
+        for media_type in ("application/json", "application/yaml")
+    }
+    return {"requestBody": {"required": True, "content": content}}
+
+
+WAIVER_BODY: Final = _body(WaiverDocument, WAIVER)
+WEBHOOK_BODY: Final = _body(WebhookDocument, WEBHOOK)
+
+
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an endpoint: `problems(_404="…")`."""
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
@@ -141,7 +166,10 @@ def install(app: FastAPI) -> None:
             document = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
-            bodies: list[type[BaseModel]] = [Change, CommandDocument, RejudgeDocument, MemoryRequest, Problem]
+
+            bodies: list[type[BaseModel]] = [
+                Change, CommandDocument, RejudgeDocument, MemoryRequest, WaiverDocument, WebhookDocument, Problem,
+            ]  # fmt: skip
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})
             document["components"]["schemas"] = found["$defs"] | components

@@ -67,6 +67,6 @@ def compare(
     folders: dict[Role, Path | None] = {"baseline": baseline, "control": control, "candidate": candidate}
     outputs = {role: read_output(path, field=role, tasks=tasks) for role, path in folders.items() if path}
     found = judge_outputs(outputs, rules, preferred=preferred, only_common_items=common_items)
-    report = RENDERERS[format_name](found.document)
+    report = RENDERERS[format_name]([found.document])
     headline = f"{found.report.verdict}  {found.document['name']}", found.report.sentence
-    ctx.exit(deliver(report, headline, found.report.verdict, format_name, output))
+    ctx.exit(deliver(report, [headline], [found.report.verdict], format_name, output))

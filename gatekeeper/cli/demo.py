@@ -78,6 +78,6 @@ def _gate_all(stack: Stack, settings: Settings, paths: list[Path]) -> list[RunSt
         service = Service(client=client, is_ours=True)
         for path in paths:
             status = gate_change(service, read_words([str(path)], settings))
-            click.echo(emphasized(rendered(status, service, "text")))
+            click.echo(emphasized(rendered([status], service, "text")))
             done.append(status)
     return done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, assert_never
@@ -44,6 +44,13 @@ def exit_code(verdict: Verdict | None) -> ExitCode:
             return ExitCode.ERROR
         case _:
             assert_never(verdict)
+
+
+def worst_code(verdicts: Iterable[Verdict | None]) -> ExitCode:
+    """The exit code of several runs: one proven regression outweighs what could not be decided. None at all: PASS."""
+    codes = {exit_code(verdict) for verdict in verdicts}
+    order = (ExitCode.FAIL, ExitCode.ERROR, ExitCode.UNDECIDED)
+    return next((code for code in order if code in codes), ExitCode.PASS)
 
 
 class Commands(click.Group):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -68,15 +68,16 @@ def _say_what_becomes_of(service: Service, run_id: str) -> None:
         say(f"the run could not be cancelled: {error}")
 
 
-def rendered(status: RunStatus, service: Service, format_name: str) -> str:
-    """The report of a run, in one of the formats. JSON stays exactly what the service sent.
+def rendered(statuses: Sequence[RunStatus], service: Service, format_name: str) -> str:
+    """The report of runs, in one of the formats. JSON stays exactly what the service sent.
 
     The address of a service that is about to stop is left out.
     """
-    document = dict(status.document)
+    documents = [dict(status.document) for status in statuses]
     if format_name != "json":
-        document["url"] = None if service.is_ours else page_url(service.client.url, status.run_id)
-    return RENDERERS[format_name](document)
+        for document, status in zip(documents, statuses, strict=True):
+            document["url"] = None if service.is_ours else page_url(service.client.url, status.run_id)
+    return RENDERERS[format_name](documents)
 
 
 def emphasized(report: str) -> str:

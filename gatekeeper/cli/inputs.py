@@ -14,6 +14,7 @@ from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.plan import make_plan
 from gatekeeper.embedded import bundled_model
 from gatekeeper.services.intake import read_change
+from gatekeeper.services.promote import PROMOTED
 from gatekeeper.settings import Settings
 
 Document = dict[str, Any]
@@ -27,7 +28,7 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
         case [path]:
             return parse_document(read_text(Path(path), limit_bytes=settings.max_body_bytes))
         case _:
-            allowed = "one FILE, or `-- vllm serve MODEL …`"
+            allowed = "one FILE, `-- vllm serve MODEL …`, or --detected"
             raise InvalidInput(
                 [FieldProblem(field="change", problem=f"got {len(words)} words", allowed=allowed)]
             )
@@ -60,6 +61,8 @@ def overridden(document: Document, *, suite: str | None, policy: str | None) -> 
 
 def check(document: Document, settings: Settings) -> None:
     """Refuse what the embedded service would refuse, before it is started. Raises InvalidInput."""
+    if document.get("baseline") == PROMOTED:
+        return  # only the database knows what that is
     change = read_change(document, settings=settings)
     suite = get_suite(change.suite, extra=settings.catalog_dir)
     policy = get_policy(change.policy, extra=settings.catalog_dir)

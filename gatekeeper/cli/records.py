@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from gatekeeper.cli.environment import Service, existing_service, load_settings, server_option
-from gatekeeper.cli.gate import check_output, format_option, output_option, print_report
+from gatekeeper.cli.gate import check_output, format_option, output_option, print_reports
 from gatekeeper.cli.gating import await_run, page_url
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.client import Document
@@ -42,12 +42,18 @@ def runs(*, server: str | None, as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     with existing_service(load_settings(), server) as client:
         page = client.list_runs(**filters)
-    _print_page(page, as_json=as_json, header=("verdict", "name", "model", "created", "run"), row=_run_row)
+    print_page(page, as_json=as_json, header=("verdict", "name", "model", "created", "run"), row=_run_row)
 
 
 def _run_row(item: Document) -> Sequence[str]:
     word = str(item.get("verdict") or item.get("state"))
-    return word, _text(item, "name"), _text(item, "model"), _time(item, "created_at"), _text(item, "run_id")
+    return (
+        word,
+        text_of(item, "name"),
+        text_of(item, "model"),
+        time_of(item, "created_at"),
+        text_of(item, "run_id"),
+    )
 
 
 @click.command()
@@ -67,7 +73,7 @@ def show(
     with interruptible(), existing_service(load_settings(), server) as client:
         service = Service(client=client)
         status = await_run(service, run_id) if wait else client.get(run_id)
-        code = print_report(status, service, format_name, output)
+        code = print_reports([status], service, format_name, output)
     ctx.exit(code if wait else 0)
 
 
@@ -86,14 +92,21 @@ def deltas(*, server: str | None, as_json: bool, **filters: Any) -> None:
     with existing_service(load_settings(), server) as client:
         page = client.list_deltas(**filters)
     header = ("metric", "mode", "group", "estimate", "finding", "change", "model", "run")
-    _print_page(page, as_json=as_json, header=header, row=_delta_row)
+    print_page(page, as_json=as_json, header=header, row=_delta_row)
 
 
 def _delta_row(item: Document) -> Sequence[str]:
-    metric, estimate = _text(item, "metric"), item.get("estimate")
+    metric, estimate = text_of(item, "metric"), item.get("estimate")
     shown = number(metric, float(estimate) if isinstance(estimate, int | float) else None)
-    fields = (_text(item, key) for key in ("finding", "label", "model"))
-    return title(metric), _text(item, "mode"), _text(item, "group"), shown, *fields, _text(item, "run_id")
+    fields = (text_of(item, key) for key in ("finding", "label", "model"))
+    return (
+        title(metric),
+        text_of(item, "mode"),
+        text_of(item, "group"),
+        shown,
+        *fields,
+        text_of(item, "run_id"),
+    )
 
 
 @click.group()
@@ -109,13 +122,13 @@ def list_baselines(*, server: str | None, as_json: bool) -> None:
     with existing_service(load_settings(), server) as client:
         page = client.list_baselines()
     header = ("id", "model", "pinned", "created", "fingerprint", "run")
-    _print_page(page, as_json=as_json, header=header, row=_baseline_row)
+    print_page(page, as_json=as_json, header=header, row=_baseline_row)
 
 
 def _baseline_row(item: Document) -> Sequence[str]:
     pinned = "yes" if item.get("pinned") else ""
-    fields = _text(item, "fingerprint")[:12], _text(item, "run_id")
-    return _text(item, "id"), _text(item, "model"), pinned, _time(item, "created_at"), *fields
+    fields = text_of(item, "fingerprint")[:12], text_of(item, "run_id")
+    return text_of(item, "id"), text_of(item, "model"), pinned, time_of(item, "created_at"), *fields
 
 
 def _baseline_verb(verb: Literal["pin", "unpin", "refresh"], help_text: str, done: str) -> None:
@@ -156,9 +169,10 @@ def cancel(*, run_id: str, server: str | None) -> None:
         click.echo(f"{status.name} is {status.state}{stopping}")
 
 
-def _print_page(
+def print_page(
     page: Document, *, as_json: bool, header: Sequence[str], row: Callable[[Document], Sequence[str]]
 ) -> None:
+    """Print a page of a list: a table, or the service's own answer."""
     if as_json:
         click.echo(json.dumps(page, indent=2, ensure_ascii=False))
         return
@@ -172,14 +186,15 @@ def _print_page(
         click.echo(f"more: --cursor {page['next_cursor']}")
 
 
-def _text(item: Mapping[str, Any], key: str) -> str:
+def text_of(item: Mapping[str, Any], key: str) -> str:
+    """A value as text; empty where there is none."""
     value = item.get(key)
     return "" if value is None else str(value)
 
 
-def _time(item: Mapping[str, Any], key: str) -> str:
+def time_of(item: Mapping[str, Any], key: str) -> str:
     """Local time to the minute."""
     try:
-        return datetime.fromisoformat(_text(item, key)).astimezone().strftime("%Y-%m-%d %H:%M")
+        return datetime.fromisoformat(text_of(item, key)).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError:
-        return _text(item, key)
+        return text_of(item, key)

@@ -11,7 +11,7 @@ import click
 from gatekeeper.cli.database import open_database
 from gatekeeper.cli.environment import Service, existing_service, load_settings, server_option
 from gatekeeper.cli.exits import ExitCode
-from gatekeeper.cli.gate import check_output, format_option, is_file_name, output_option, print_report
+from gatekeeper.cli.gate import check_output, format_option, is_file_name, output_option, print_reports
 from gatekeeper.cli.inputs import read_text
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.domain.documents import parse_document
@@ -63,7 +63,8 @@ def rejudge(
     check_output(output)
     asked = read_policy_words(policy, settings)
     with interruptible(), existing_service(settings, server) as client:
-        ctx.exit(print_report(client.rejudge(run_id, asked), Service(client=client), format_name, output))
+        status = client.rejudge(run_id, asked)
+        ctx.exit(print_reports([status], Service(client=client), format_name, output))
 
 
 def read_policy_words(policy: str, settings: Settings) -> str | dict[str, Any]:
@@ -74,7 +75,8 @@ def read_policy_words(policy: str, settings: Settings) -> str | dict[str, Any]:
 
 
 def _verify(settings: Settings, run_id: str | None) -> ExitCode:
-    from gatekeeper.services.rejudge import NotJudged, differences, list_finished  # scipy takes a second
+    from gatekeeper.services.finish import NotJudged
+    from gatekeeper.services.rejudge import differences, list_finished  # scipy takes a second
 
     checked, differing, unjudged = 0, 0, 0
     with interruptible(), open_database(settings) as sessions:

@@ -7,6 +7,7 @@ import click
 from gatekeeper.cli import (
     compare,
     demo,
+    detect,
     explore,
     gate,
     memory,
@@ -14,9 +15,12 @@ from gatekeeper.cli import (
     plan,
     policy,
     presets,
+    promote,
     records,
     rejudge,
     up,
+    waiver,
+    webhook,
 )
 from gatekeeper.cli.exits import Commands
 
@@ -32,6 +36,7 @@ def main() -> None:
 
 for command in (
     gate.gate,
+    detect.detect,
     plan.plan,
     up.up,
     records.runs,
@@ -41,6 +46,10 @@ for command in (
     records.retry,
     records.cancel,
     rejudge.rejudge,
+    promote.promote,
+    promote.reference,
+    waiver.waiver,
+    webhook.webhook,
     compare.compare,
     models.model,
     policy.policy,

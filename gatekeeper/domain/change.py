@@ -54,11 +54,12 @@ class Deployment(Closed):
 
 
 class Ref(Closed):
-    """Where the change comes from."""
+    """Where the change comes from. `path`: the file in the repository that states it."""
 
     repo: Name | None = None
     commit: Name | None = None
     author: Name | None = None
+    path: Annotated[str, Field(min_length=1, max_length=500)] | None = None
 
 
 class Change(Closed):

@@ -13,9 +13,14 @@ from gatekeeper.domain.probes import PROBED_MODES
 from gatekeeper.domain.scope import Application
 from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force, points
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
+from gatekeeper.domain.waiver import Waiver
 
 FEWEST_TO_PASS: Final = 8
 """Fewer documents (or scored items) pass nothing: docs/decision.md shows what a mean over so few does not cover."""
+
+
+EXCUSABLE: Final = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+"""What a waiver can excuse."""
 
 
 def finding_of(
@@ -26,15 +31,19 @@ def finding_of(
     candidate: ArmRecord,
     *,
     proven: bool | None,
+    waiver: Waiver | None = None,
 ) -> Finding:
-    """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family."""
+    """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family.
+
+    `waiver` excuses what the figures come to, never that there are none.
+    """
     rule, mode = application.rule, application.mode
     suite = METRICS[rule.metric].suite
     outcome, detail = (
         _not_finite(suite, mode, baseline, candidate)
         or _not_exercised(suite, mode, baseline, candidate)
         or _not_measured(suite, application, delta, candidate)
-        or _weigh(rule, delta, bound, proven)
+        or _excused(rule, _weigh(rule, delta, bound, proven), waiver)
     )
     return Finding(
         outcome=outcome, metric=rule.metric, mode=mode, group=application.group, rule=rule, bound=bound,
@@ -57,8 +66,8 @@ _WORST_FIRST: Final = (
     Outcome.NOT_EXERCISED,
     Outcome.MISSING,
     Outcome.INCONCLUSIVE,
-    Outcome.PASSED,
     Outcome.WAIVED,
+    Outcome.PASSED,
 )
 
 
@@ -150,6 +159,13 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
             return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {needed}"
         return Outcome.PASSED, f"{shown} within {limit}"
     return Outcome.INCONCLUSIVE, f"{shown} straddles {limit}; {_more(delta)}{_detectable(delta)}"
+
+
+def _excused(rule: Rule, found: tuple[Outcome, str], waiver: Waiver | None) -> tuple[Outcome, str]:
+    outcome, detail = found
+    if waiver is None or rule.severity != "block" or outcome not in EXCUSABLE:
+        return found
+    return Outcome.WAIVED, f"{detail}; {waiver.phrase}"
 
 
 def _powerless(rule: Rule, delta: Delta) -> str | None:

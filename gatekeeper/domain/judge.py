@@ -27,6 +27,7 @@ from gatekeeper.domain.scope import Application, applications, bound_of, parts_o
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.speed import failed_requests
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
+from gatekeeper.domain.waiver import Waiver, waiver_of
 from gatekeeper.stats.multiple import holm
 
 NOTHING_APPLIES: Final = "no blocking rule of the policy applies to this change"
@@ -167,7 +168,15 @@ def _findings(
         for application in applications(plan, baseline, candidate)
     ]
     findings = [
-        finding_of(one.application, one.delta, one.bound, baseline, candidate, proven=proven)
+        finding_of(
+            one.application,
+            one.delta,
+            one.bound,
+            baseline,
+            candidate,
+            proven=proven,
+            waiver=waiver_of(one.application.rule.metric, plan.waivers),
+        )
         for one, proven in zip(weighed, _proven(weighed, plan.policy.alpha), strict=True)
     ]
     ruled = {one.application.key: one.delta for one in reversed(weighed)}
@@ -266,5 +275,12 @@ def _report(
         verdict=verdict, sentence=sentence, findings=findings, deltas=deltas, noise=noise, settings=settings,
         requested={role: arm.config.model_dump(mode="json", exclude_none=True) for role, arm in plans.items()},
         effective={role: asdict(arm.effective) for role, arm in arms.items() if arm.effective is not None},
+        waivers=_applied(plan, findings),
         engine=engines[0] if engines else None, notes=(*dict.fromkeys((*broken_off, *left_out, *cut_short)), *notes),
     )  # fmt: skip
+
+
+def _applied(plan: Plan, findings: Iterable[Finding]) -> tuple[Waiver, ...]:
+    """The waivers that excused a rule."""
+    metrics = dict.fromkeys(finding.metric for finding in findings if finding.outcome is Outcome.WAIVED)
+    return tuple(waiver for metric in metrics if (waiver := waiver_of(metric, plan.waivers)) is not None)

@@ -6,6 +6,8 @@ import hashlib
 import json
 import math
 
+from pydantic import Field
+
 from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
@@ -24,6 +26,7 @@ from gatekeeper.domain.vllm_flags import (
     serve_flags,
     unsupported,
 )
+from gatekeeper.domain.waiver import Waiver
 
 
 class Model(Closed):
@@ -123,6 +126,8 @@ class Plan(Closed):
     policy: Policy
     baseline: ArmPlan
     candidate: ArmPlan
+    waivers: tuple[Waiver, ...] = Field(default=(), exclude=True)
+    """Those in force when it is judged. Not stored with the plan, since they come and go."""
 
     @property
     def concurrency(self) -> int:

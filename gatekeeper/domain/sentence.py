@@ -110,6 +110,7 @@ def summary(
     """The verdict's sentence: what decided it first, then the other quality figures, then gain and speed."""
     blocking = [finding for finding in findings if finding.rule.severity == "block"]
     deciding = [finding for finding in blocking if finding.outcome in _DECIDES[verdict]]
+    deciding += [finding for finding in blocking if finding.outcome is Outcome.WAIVED]
     first = [_phrase(finding) for finding in deciding]
     if verdict is Verdict.INVALID and coverage_gaps:
         first.insert(0, f"coverage: {', '.join(coverage_gaps)}")

@@ -9,6 +9,7 @@ from pydantic import Field
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.measurement import Evidence, Mode
 from gatekeeper.domain.policy import Rule
+from gatekeeper.domain.waiver import Waiver
 
 
 class Verdict(StrEnum):
@@ -162,3 +163,5 @@ class Report(Closed):
     effective: dict[str, dict[str, object]] = Field(default_factory=dict)
     engine: EngineInfo | None = None
     notes: tuple[str, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
+    """Those that excused a rule."""

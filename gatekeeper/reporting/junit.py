@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from typing import assert_never
 
 from gatekeeper.domain.verdict import Finding, Outcome, Verdict
@@ -18,8 +19,16 @@ NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold (its section 2.2), such as the escape sequences in an engine's log."""
 
 
-def render_junit(run: RunView) -> str:
-    """One suite, named after the change. A closed gate that no finding explains gets its own test case."""
+def render_junit(runs: Sequence[RunView]) -> str:
+    """One suite for each change, named after it."""
+    root = ET.Element("testsuites")
+    root.extend(_suite(run) for run in runs)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(run: RunView) -> ET.Element:
+    """A suite. A closed gate that no finding explains gets its own test case."""
     suite = ET.Element("testsuite", name=_clean(f"gatekeeper: {run.name}"))
     for finding in run.findings:
         suite.append(_finding_case(run, finding))
@@ -38,10 +47,7 @@ def render_junit(run: RunView) -> str:
     ET.SubElement(suite, "system-out").text = _clean(
         "\n".join(filter(None, [run.sentence, *run.notes, run.url]))
     )
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return suite
 
 
 def _clean(text: str) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Report, Verdict
+from gatekeeper.services.webhooks import announce
 from gatekeeper.storage import deltas, events, runs
 from gatekeeper.storage.base import NOW, Json
 from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.tables import RunRow
+
+
+class NotJudged(Conflict):
+    """The run has no verdict from a policy."""
 
 
 def finish_cancelled(sessions: Sessions, run_id: UUID, *, owner: str) -> None:
@@ -44,17 +51,10 @@ def was_judged(report: Json | None) -> bool:
 
 def end_report(session: Session, run: RunRow, report: Report) -> None:
     """Finish a locked run with a report."""
-    runs.set_columns(
-        session,
-        run.id,
-        **runs.FREE,
-        state=RunState.FINISHED,
-        finished_at=NOW,
-        verdict=report.verdict,
-        sentence=report.sentence,
-        report=report.model_dump(mode="json"),
-    )
+    answer = _answer(report)
+    runs.set_columns(session, run.id, **runs.FREE, **answer, state=RunState.FINISHED, finished_at=NOW)
     deltas.add_deltas(session, run, report)
+    announce(session, run, report, "run.finished")
     payload = {
         "state": RunState.FINISHED,
         "attempt": run.attempt,
@@ -62,3 +62,29 @@ def end_report(session: Session, run: RunRow, report: Report) -> None:
         "sentence": report.sentence,
     }
     events.add_event(session, run.id, "state", payload)
+
+
+def replace_report(
+    session: Session,
+    run: RunRow,
+    report: Report,
+    kind: Literal["waived", "waiver_revoked"],
+    payload: Json,
+) -> None:
+    """Give a locked, finished run another report. `kind` and `payload`: the event that says why."""
+    deltas.delete_deltas(session, run.id)
+    runs.set_columns(session, run.id, **_answer(report))
+    deltas.add_deltas(session, run, report)
+    announce(session, run, report, "run.waived" if kind == "waived" else "run.waiver_revoked")
+    events.add_event(
+        session, run.id, kind, payload | {"verdict": report.verdict, "sentence": report.sentence}
+    )
+
+
+def _answer(report: Report) -> Json:
+    """The columns that a report fills."""
+    return {
+        "verdict": report.verdict,
+        "sentence": report.sentence,
+        "report": report.model_dump(mode="json"),
+    }

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from gatekeeper.domain import interim
 from gatekeeper.domain.measurement import Mode
+from gatekeeper.services.waivers import plan_in_force
 from gatekeeper.storage import arms, runs
-from gatekeeper.storage.codec import load_plan
 from gatekeeper.storage.database import Sessions, transaction
 
 
@@ -16,7 +16,9 @@ def certain_failure(sessions: Sessions, run_id: UUID) -> str | None:
     """Why the present attempt is sure to FAIL, or None while it is not."""
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id)
-        return interim.certain_failure(load_plan(run.plan), arms.load_records(session, run_id, run.attempt))
+        return interim.certain_failure(
+            plan_in_force(session, run.plan), arms.load_records(session, run_id, run.attempt)
+        )
 
 
 def settled(sessions: Sessions, run_id: UUID, *, suite: str, mode: Mode, batches: int) -> str | None:
@@ -24,7 +26,7 @@ def settled(sessions: Sessions, run_id: UUID, *, suite: str, mode: Mode, batches
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id)
         records = arms.load_records(session, run_id, run.attempt)
-        return interim.settled(load_plan(run.plan), records, suite, mode, batches)
+        return interim.settled(plan_in_force(session, run.plan), records, suite, mode, batches)
 
 
 def references(sessions: Sessions, run_id: UUID, *, mode: Mode) -> Mapping[str, Sequence[int]]:
@@ -39,4 +41,6 @@ def speed_decided(sessions: Sessions, run_id: UUID) -> bool:
     """Whether every rule on speed is decided with the pairs of launches so far."""
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id)
-        return interim.speed_decided(load_plan(run.plan), arms.load_records(session, run_id, run.attempt))
+        return interim.speed_decided(
+            plan_in_force(session, run.plan), arms.load_records(session, run_id, run.attempt)
+        )

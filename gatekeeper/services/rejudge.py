@@ -13,13 +13,15 @@ from sqlalchemy.orm import Session
 from gatekeeper import catalog
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.documents import field_problems
-from gatekeeper.domain.errors import Conflict, FieldProblem, InvalidInput
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.verdict import Report
 from gatekeeper.services import assemble
-from gatekeeper.services.finish import was_judged
+from gatekeeper.services.finish import NotJudged, was_judged
 from gatekeeper.services.views import RunDetail
+from gatekeeper.services.waivers import plan_in_force
 from gatekeeper.settings import Settings
 from gatekeeper.storage import arms, runs
 from gatekeeper.storage.codec import canonical_json, dump_plan, load_plan
@@ -27,10 +29,6 @@ from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.tables import RunRow
 
 POLICY = "a policy's name, or a policy"
-
-
-class NotJudged(Conflict):
-    """The run has no verdict from a policy."""
 
 
 def rejudge(
@@ -45,8 +43,8 @@ def rejudge(
     with transaction(sessions) as session:
         run, measured = _load(session, run_id)
         stored = assemble.run_detail(run, arms.list_arms(session, run_id, run.attempt), ahead=None)
-    # The run's own policy is not read: it may be of an earlier version's language.
-    plan = load_plan(run.plan | {"policy": policy.model_dump(mode="json")})
+        # The run's own policy is not read: it may be of an earlier version's language.
+        plan = plan_in_force(session, run.plan | {"policy": policy.model_dump(mode="json")})
     report = judge(plan, measured)
     own = (
         f"The run's own verdict, by {stored.policy}, is {stored.verdict}; here {policy.name} judged it again."
@@ -73,7 +71,8 @@ def differences(sessions: Sessions, run_id: UUID) -> tuple[str, ...]:
         plan = load_plan(run.plan)
     except ValidationError as error:
         return (f"the plan is none of this version: {field_problems(error)[0]}",)
-    again = judge(plan, measured).model_dump(mode="json")
+    waived = Report.model_validate(run.report, extra="ignore").waivers
+    again = judge(plan.model_copy(update={"waivers": waived}), measured).model_dump(mode="json")
     if canonical_json(again) == canonical_json(run.report):
         return ()
     return tuple(_places(run.report, again))

@@ -20,6 +20,7 @@ from gatekeeper.queue import Ring
 from gatekeeper.services.bell import ring_after_commit
 from gatekeeper.services.intake import engine_flags, read_change, resolve
 from gatekeeper.services.outlook import foresight_of
+from gatekeeper.services.promote import with_reference
 from gatekeeper.settings import Settings
 from gatekeeper.storage import events, runs
 from gatekeeper.storage.codec import dump_change, load_plan
@@ -68,7 +69,7 @@ def submit(
     idempotency_key: str | None = None,
 ) -> Submitted:
     """Queue a run for a change. Raises InvalidInput, and Conflict if the key was used for another change."""
-    change = read_change(document, settings=settings)
+    change = read_change(with_reference(sessions, document), settings=settings)
     request_hash = _hash(change)
     with transaction(sessions) as session:
         if idempotency_key is not None:
@@ -98,7 +99,7 @@ def _submitted(session: Session, run_id: UUID, plan: Plan, *, created: bool) -> 
 
 def preview(sessions: Sessions, document: dict[str, Any] | Change, *, settings: Settings) -> Preview:
     """Say what a run of a change would do; store and start nothing. Raises InvalidInput."""
-    change = read_change(document, settings=settings)
+    change = read_change(with_reference(sessions, document), settings=settings)
     with transaction(sessions) as session:
         plan = resolve(session, change, settings=settings)
         seen = foresight_of(session, plan)

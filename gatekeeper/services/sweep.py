@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from gatekeeper.domain.errors import GatekeeperError
 from gatekeeper.domain.run import RunState
 from gatekeeper.queue import Ring
 from gatekeeper.services.bell import ring_after_commit
@@ -71,29 +68,8 @@ def _take_back(session: Session, run: RunRow, swept: Swept, now: datetime | None
         swept.taken_back.append(run.id)
 
 
-class Sweeper:
-    """A thread that sweeps every `seconds` until it is stopped."""
-
-    def __init__(self, sessions: Sessions, *, ring: Ring, seconds: float) -> None:
-        self._sessions, self._ring, self._seconds = sessions, ring, seconds
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gatekeeper-sweeper", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 10.0) -> None:
-        """End after the sweep in progress."""
-        self._stopping.set()
-        self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._seconds):
-            try:
-                swept = sweep(self._sessions, ring=self._ring)
-            except (GatekeeperError, SQLAlchemyError) as error:
-                log.warning("the sweep failed and will be tried again: %s", error)
-                continue
-            if swept.taken_back or swept.given_up or swept.cancelled:
-                log.warning("swept: %s", swept)
+def sweep_and_tell(sessions: Sessions, *, ring: Ring) -> None:
+    """Sweep once and log what was not as it should be."""
+    swept = sweep(sessions, ring=ring)
+    if swept.taken_back or swept.given_up or swept.cancelled:
+        log.warning("swept: %s", swept)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Delta, EngineInfo, Finding, Noise, Outcome, SettingRow, Verdict
+from gatekeeper.domain.waiver import Waiver
 
 
 class View(BaseModel):
@@ -87,6 +88,7 @@ class RunDetail(RunSummary):
     engine: EngineInfo | None = None
     settings: tuple[SettingRow, ...] = ()
     notes: tuple[str, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
     suite: str
     policy: str
     change: dict[str, Any]

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Outcome, Verdict
-from gatekeeper.storage.base import NOW, Base, Json
+from gatekeeper.storage.base import NOW, Base, Json, JsonList
 
 
 def one_of(column: str, values: type[RunState | Verdict | Outcome]) -> str:
@@ -149,3 +149,39 @@ class ArtifactRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     content: Mapped[str]
     truncated: Mapped[bool]
+
+
+class WaiverRow(Base):
+    """An exception for one metric of one change. `change_key`: what the runs of that change share."""
+
+    __tablename__ = "waivers"
+
+    id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
+    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    """The run on which it was granted."""
+    change_key: Mapped[str] = mapped_column(index=True)
+    metric: Mapped[str]
+    owner: Mapped[str]
+    reason: Mapped[str]
+    granted_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+    __table_args__ = (CheckConstraint("expires_at > granted_at", name="expires_later"),)
+
+
+class PromotionRow(Base):
+    """A configuration that passed and became its model's reference; the newest of a model is in effect."""
+
+    __tablename__ = "promotions"
+
+    id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
+    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    model: Mapped[str]
+    config: Mapped[Json]
+    flags: Mapped[JsonList]
+    """The engine's flags exactly as the candidate that passed had them."""
+    engine: Mapped[Json | None]
+    promoted_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (Index(None, "model", "id"),)

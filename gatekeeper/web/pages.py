@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, Form, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from gatekeeper.domain.errors import InvalidInput, NotFound
-from gatekeeper.services import history, items, models
+from gatekeeper.services import history, items, models, waivers
 from gatekeeper.services.cancel import cancel
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
@@ -82,6 +82,7 @@ def show_run(request: Request, run_id: str) -> Response:
         events=_events(context.sessions, known),
         artifacts=history.list_artifacts(context.sessions, known),
         items=items.figures_of(context.sessions, known, ITEM_METRICS),
+        waivers=waivers.list_waivers(context.sessions, run_id=known),
     )
     page = run_page(
         material,
@@ -105,6 +106,31 @@ def retry_run(request: Request, run_id: str) -> Response:
     """The button on a run's page."""
     context, known = context_for_form(request), run_id_of(run_id)
     retry(context.sessions, known, ring=context.doorbell.ring)
+    return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
+
+
+@router.post("/runs/{run_id}/waive")
+def waive_metric(
+    request: Request,
+    run_id: str,
+    *,
+    metric: Annotated[str, Form()] = "",
+    owner: Annotated[str, Form()] = "",
+    reason: Annotated[str, Form()] = "",
+    expires_at: Annotated[str, Form()] = "",
+) -> Response:
+    """The form on a run's page."""
+    context, known = context_for_form(request), run_id_of(run_id)
+    document = {"metric": metric, "owner": owner, "reason": reason, "expires_at": expires_at}
+    waivers.grant(context.sessions, known, document)
+    return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
+
+
+@router.post("/runs/{run_id}/waivers/{waiver_id}/revoke")
+def revoke_waiver(request: Request, run_id: str, waiver_id: int) -> Response:
+    """The button beside a waiver."""
+    context, known = context_for_form(request), run_id_of(run_id)
+    waivers.revoke(context.sessions, waiver_id)
     return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from gatekeeper.domain.plan import Plan
 from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import ArtifactView, EventView, RunDetail
+from gatekeeper.services.waivers import WaiverView
 from gatekeeper.web import links
 from gatekeeper.web.run_list import OPEN_STATES
 from gatekeeper.web.sections.answer import Answer, Tiles, answer, tiles
@@ -26,6 +27,7 @@ from gatekeeper.web.sections.retrieval import HeatMap, heat_maps
 from gatekeeper.web.sections.settings import SettingsSection, settings_section
 from gatekeeper.web.sections.timeline import Timeline, timeline
 from gatekeeper.web.sections.unseen import Unseen, unseen
+from gatekeeper.web.sections.waivers import WaiversSection, waivers_section
 
 ITEM_METRICS: Final = (RETRIEVED, *LATENCY_METRICS)
 """What the page shows item by item."""
@@ -40,6 +42,7 @@ class RunMaterial:
     artifacts: Sequence[ArtifactView]
     items: Sequence[ItemView]
     """Both arms' figures of the metrics in ITEM_METRICS."""
+    waivers: Sequence[WaiverView] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +64,7 @@ class RunPage:
     notes: tuple[str, ...]
     change: ChangeSection
     findings: FindingsSection
+    waivers: WaiversSection | None
     curves: tuple[Curve, ...]
     heat_maps: tuple[HeatMap, ...]
     latencies: tuple[LatencyPanel, ...]
@@ -89,6 +93,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         notes=run.notes,
         change=change_section(run, plan, now=now),
         findings=findings_section(run, plan.policy),
+        waivers=waivers_section(run, material.waivers, now=now, needs_token=needs_token),
         curves=fidelity_curves(run, plan.policy),
         heat_maps=heat_maps(material.items),
         latencies=latency_panels(material.items),

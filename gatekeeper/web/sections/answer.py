@@ -75,10 +75,18 @@ def answer(run: RunDetail, *, base_url: str, needs_token: bool) -> Answer:
         badge=badges.of_run(run.state, run.verdict),
         sentence=_capitalised(sentence.removeprefix(f"{run.verdict}: ")),
         gate=meaning.gate if meaning else "Gate closed",
-        advice=meaning.advice if meaning else "Only PASS opens the gate.",
+        advice=_advice(run),
         progress=progress_view(run),
         actions=tuple(_actions(run, base_url, needs_token=needs_token)),
     )
+
+
+def _advice(run: RunDetail) -> str:
+    if run.verdict is None:
+        return "Only PASS opens the gate."
+    if run.verdict is Verdict.PASS and run.waivers:
+        return "Every blocking rule was shown to hold or is waived."
+    return badges.MEANINGS[run.verdict].advice
 
 
 def tiles(run: RunDetail) -> Tiles | None:

@@ -117,5 +117,7 @@ def _remarks(events: Sequence[EventView]) -> tuple[str, ...]:
     words = {
         "baseline_reused": "The baseline and its noise floor were measured earlier and reused.",
         "cancel_requested": "Cancelling was asked for.",
+        "waived": "A waiver was granted, and the run judged again.",
+        "waiver_revoked": "A waiver was revoked, and the run judged again.",
     }
     return tuple(dict.fromkeys(words[event.kind] for event in events if event.kind in words))

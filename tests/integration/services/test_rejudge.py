@@ -14,9 +14,9 @@ from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.services import history, record
 from gatekeeper.services.cancel import cancel
-from gatekeeper.services.finish import finish_error
+from gatekeeper.services.finish import NotJudged, finish_error
 from gatekeeper.services.judge import judge
-from gatekeeper.services.rejudge import NotJudged, differences, list_finished, rejudge, reproduce
+from gatekeeper.services.rejudge import differences, list_finished, rejudge, reproduce
 from gatekeeper.storage.database import transaction
 from tests.e2e import stored_runs
 from tests.integration.services.seeds import World

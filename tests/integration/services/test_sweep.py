@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from uuid import UUID
 
@@ -14,7 +15,8 @@ from gatekeeper.domain.verdict import Verdict
 from gatekeeper.services import history
 from gatekeeper.services.cancel import cancel
 from gatekeeper.services.claim import claim
-from gatekeeper.services.sweep import Sweeper, Swept, sweep
+from gatekeeper.services.periodic import Periodic
+from gatekeeper.services.sweep import Swept, sweep, sweep_and_tell
 from tests.integration.services.seeds import Bell, World
 
 
@@ -115,7 +117,9 @@ def test_the_sweeper_works_in_the_background_and_stops(world: World) -> None:
             super().ring(run_id, device)  # type: ignore[arg-type]
             heard.set()
 
-    sweeper = Sweeper(world.sessions, ring=Listening().ring, seconds=0.01)
+    sweeper = Periodic(
+        "sweeper", partial(sweep_and_tell, world.sessions, ring=Listening().ring), seconds=0.01
+    )
     sweeper.start()
     assert heard.wait(10)
     sweeper.stop()

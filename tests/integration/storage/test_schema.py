@@ -12,12 +12,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from gatekeeper.domain.errors import ServiceUnavailable
-from gatekeeper.storage import arm_tables, tables
+from gatekeeper.storage import arm_tables, tables, webhook_tables
 from gatekeeper.storage.base import Base
 from gatekeeper.storage.database import check, driver_url, make_engine, make_sessions, transaction
 from gatekeeper.storage.migrate import upgrade
 
-TABLES = (tables, arm_tables)
+TABLES = (tables, arm_tables, webhook_tables)
 
 
 @pytest.fixture

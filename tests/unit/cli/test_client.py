@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gatekeeper.client import Client, Event, Forbidden, RunStatus
+from gatekeeper.client import Client, Forbidden, RunStatus
 from gatekeeper.domain.errors import Conflict, GatekeeperError, InvalidInput, NotFound, ServiceUnavailable
 from gatekeeper.domain.verdict import Verdict
+from gatekeeper.event_stream import Event
 from tests.unit.cli.fake_service import RUN, FakeService
 from tests.unit.reporting.samples import document
 

@@ -208,3 +208,16 @@ def test_a_crash_never_looks_like_a_verdict(run: Run, change: Path, monkeypatch:
     result = run("gate", change)
     assert result.exit_code == 3
     assert "a bug" in result.stderr
+
+
+def test_one_run_can_be_reported_in_several_formats(
+    service: FakeService, run: Run, change: Path, tmp_path: Path
+) -> None:
+    service.plays(document(Verdict.FAIL))
+    names = {"markdown": "### FAIL", "sarif": '"level": "error"', "junit": "<failure"}
+    words = [word for name in names for word in ("--report", f"{name}={tmp_path / name}")]
+    assert run("gate", change, *words, "--server", service.url).exit_code == 1
+    assert {
+        name: expected in (tmp_path / name).read_text() for name, expected in names.items()
+    } == dict.fromkeys(names, True)
+    assert run("gate", change, "--report", "html=x", "--server", service.url).exit_code == 4

@@ -17,14 +17,14 @@ CLOSED = [verdict for verdict in Verdict if verdict is not Verdict.PASS]
 
 
 def suite(run: dict[str, Any]) -> ET.Element:
-    found = ET.fromstring(RENDERERS["junit"](run)).find("testsuite")
+    found = ET.fromstring(RENDERERS["junit"]([run])).find("testsuite")
     assert found is not None
     return found
 
 
 def test_json_is_the_document_itself() -> None:
     run = document(unknown_to_this_version={"ü": 1})
-    rendered = RENDERERS["json"](run)
+    rendered = RENDERERS["json"]([run])
     assert json.loads(rendered) == run
     assert "ü" in rendered
 
@@ -85,7 +85,7 @@ def test_junit_survives_what_xml_cannot_hold() -> None:
 
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_markdown_begins_with_verdict_and_name(verdict: Verdict) -> None:
-    assert RENDERERS["markdown"](document(verdict)).startswith(f"### {verdict}: fp8\\_e4m3\n")
+    assert RENDERERS["markdown"]([document(verdict)]).startswith(f"### {verdict}: fp8\\_e4m3\n")
 
 
 def test_markdown_cannot_be_broken_out_of() -> None:
@@ -95,7 +95,7 @@ def test_markdown_cannot_be_broken_out_of() -> None:
         sentence=evil,
         findings=[finding("decode_kl", Outcome.ERRORED, detail=evil).model_dump()],
     )
-    row = next(line for line in RENDERERS["markdown"](run).splitlines() if "Errored" in line)
+    row = next(line for line in RENDERERS["markdown"]([run]).splitlines() if "Errored" in line)
     assert row.replace("\\|", "").count("|") == 8
     assert "<script" not in row.replace("\\<", "")
     assert "@everyone" not in row
@@ -103,7 +103,7 @@ def test_markdown_cannot_be_broken_out_of() -> None:
 
 
 def test_markdown_links_to_the_run_and_counts_what_differs() -> None:
-    rendered = RENDERERS["markdown"](document(Verdict.INVALID, url="http://gate/runs/r-1"))
+    rendered = RENDERERS["markdown"]([document(Verdict.INVALID, url="http://gate/runs/r-1")])
     assert "[r-1](http://gate/runs/r-1)" in rendered
     assert "(1 differ)" in rendered
 
@@ -111,4 +111,4 @@ def test_markdown_links_to_the_run_and_counts_what_differs() -> None:
 @pytest.mark.parametrize("format_name", ["text", "markdown", "junit"])
 def test_an_answer_of_another_version_is_said_to_be_one(format_name: str) -> None:
     with pytest.raises(UnknownFormat, match=r"findings\.0.*json"):
-        RENDERERS[format_name](document(findings=[{"outcome": "Splendid"}]))
+        RENDERERS[format_name]([document(findings=[{"outcome": "Splendid"}])])

@@ -17,7 +17,7 @@ from tests.unit.reporting.samples import CAPACITY, KL, delta, document, finding
 def text(**more: object) -> str:
     verdict = more.pop("verdict", Verdict.PASS)
     assert isinstance(verdict, Verdict)
-    return RENDERERS["text"](document(verdict, **more))
+    return RENDERERS["text"]([document(verdict, **more)])
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
@@ -122,7 +122,7 @@ def test_an_unmeasured_noise_floor_is_said_to_be_unmeasured() -> None:
 
 
 def test_a_run_without_a_verdict_begins_with_its_state() -> None:
-    assert RENDERERS["text"](document(None, state="cancelled")).startswith("CANCELLED  fp8_e4m3\n")
+    assert RENDERERS["text"]([document(None, state="cancelled")]).startswith("CANCELLED  fp8_e4m3\n")
 
 
 def test_a_finding_without_an_estimate_has_a_dash() -> None:

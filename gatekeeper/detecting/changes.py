@@ -1,0 +1,194 @@
+"""Two versions of a serving command to the document of a change: the old one is the baseline, the new the candidate.
+
+Of an old version that quantizes its cache, the baseline is the same command with a 16-bit one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gatekeeper.detecting.commands import Serving
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, parse_serve_command
+
+Flags = dict[str, str | None]
+"""Flag without dashes -> value, None for a switch."""
+
+KV_FLAGS: Final = frozenset(
+    {
+        "kv-cache-dtype",
+        "kv-offloading-size",
+        *SWITCHES.values(),
+        *(flag[2:] for flag, _ in SCALAR_FLAGS.values()),
+    }
+)
+"""Flags that the typed configuration knows."""
+SIXTEEN_BIT: Final = {"scheme": "none"}
+"""What every baseline has: quality is held against the full 16-bit cache, whatever runs today."""
+NEUTRAL: Final = frozenset(
+    {"host", "port", "uds", "served-model-name", "api-key", "uvicorn-log-level", "disable-log-requests",
+     "disable-log-stats", "enable-log-requests", "root-path"}
+)  # fmt: skip
+"""Flags that touch neither what is computed nor how fast."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detected:
+    """A change found in a file. `document` is a change's; `notes` say what of the command it does not speak of."""
+
+    path: str
+    place: str
+    document: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def changes_between(
+    path: str, old: Sequence[Serving], new: Sequence[Serving], *, allowed: frozenset[str], model: str | None
+) -> Iterator[Detected]:
+    """The changes of a file that touch the KV configuration, one for each command in its new version.
+
+    `allowed`: the engine arguments that may be passed on; `model`: the registered name, instead of the file's.
+    Raises InvalidInput naming file, command and flag.
+    """
+    before = {serving.place: serving for serving in old}
+    for serving in new:
+        earlier = before.get(serving.place)
+        document, notes = _document(path, earlier, serving, allowed=allowed)
+        if document is not None:
+            named = {"name": _name(path, serving.place), "model": model or serving.words[2]}
+            yield Detected(path=path, place=serving.place, document=named | document, notes=notes)
+
+
+def _document(
+    path: str, earlier: Serving | None, serving: Serving, *, allowed: frozenset[str]
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """The change's engine and arms, or None if nothing in it can be gated."""
+    known = KV_FLAGS | allowed
+    after = _flags(serving.words[3:])
+    where = f"{path}: {serving.place}"
+    if earlier is None:
+        new = _parsed(where, _only(after, known), allowed)
+        if _plain(new["baseline"]) == _plain(new["candidate"]):
+            return None, ()
+        return _arms(new["baseline"], new["candidate"]), _left_out(after, after, known)
+    before = _flags(earlier.words[3:])
+    if _only(before, known) == _only(after, known):
+        return None, ()
+    _refuse_removed(where, before, after, known)
+    old = _parsed(where, _only(before, known), allowed)["candidate"]
+    new = _parsed(where, _only(after, known), allowed)["candidate"]
+    notes = _left_out(before, after, known)
+    if earlier.words[2] != serving.words[2]:
+        notes = (
+            f"the model changes from {earlier.words[2]} to {serving.words[2]}, which this does not gate",
+            *notes,
+        )
+    baseline = {key: value for key, value in old.items() if key != "quantization"}
+    if "quantization" in old and old["quantization"] != SIXTEEN_BIT:
+        scheme = old["quantization"]["scheme"]
+        notes = (f"the old version's cache is {scheme}; the baseline is the same with 16 bits", *notes)
+    if _explicit(baseline) == _explicit(new):
+        return None, ()
+    return _arms(_explicit(baseline), _explicit(new)), notes
+
+
+def _arms(baseline: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+    return {"engine": "vllm", "baseline": _plain(baseline), "candidate": _plain(candidate)}
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without empty parts."""
+    return {key: value for key, value in config.items() if value}
+
+
+def _explicit(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the scheme spelled out: a flag that is gone means 16 bits again, not what the old version had."""
+    return {"quantization": SIXTEEN_BIT} | _plain(config)
+
+
+def _flags(words: Sequence[str]) -> Flags:
+    """The last value of each flag, `--no-x` as `x` of its own kind; short flags stay apart."""
+    found: Flags = {}
+    index = 0
+    while index < len(words):
+        word = words[index]
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        index += 1
+        if not word.startswith("-"):
+            continue
+        _drop_opposite(found, name)
+        if equals:
+            found[name] = value
+        elif index < len(words) and not _is_flag(words[index]):
+            found[name] = words[index]
+            index += 1
+        else:
+            found[name] = None
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and not word[1:2].isdigit()
+
+
+def _drop_opposite(found: Flags, name: str) -> None:
+    found.pop(name.removeprefix("no-") if name.startswith("no-") else f"no-{name}", None)
+
+
+def _only(flags: Flags, known: frozenset[str]) -> Flags:
+    return {name: value for name, value in flags.items() if name.removeprefix("no-") in known}
+
+
+def _parsed(where: str, flags: Flags, allowed: frozenset[str]) -> dict[str, Any]:
+    words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in flags.items()]
+    try:
+        return parse_serve_command(["vllm", "serve", "model", *words], allowed_arguments=allowed)
+    except InvalidInput as error:
+        raise InvalidInput(
+            [
+                FieldProblem(
+                    field=f"{where} {problem.field}", problem=problem.problem, allowed=problem.allowed
+                )
+                for problem in error.problems
+            ]
+        ) from error
+
+
+def _refuse_removed(where: str, before: Flags, after: Flags, known: frozenset[str]) -> None:
+    """What a removed flag falls back to only the engine knows, so it has to be stated."""
+    gone = {name.removeprefix("no-") for name in _only(before, known)}
+    gone -= {name.removeprefix("no-") for name in after} | {"kv-cache-dtype"}
+    if gone:
+        raise InvalidInput(
+            [
+                FieldProblem(
+                    field=f"{where} --{name}",
+                    problem="was removed, and what the engine does without it depends on its version and device",
+                    allowed="the flag with the value that is meant",
+                )
+                for name in sorted(gone)
+            ]
+        )
+
+
+def _left_out(before: Flags, after: Flags, known: frozenset[str]) -> tuple[str, ...]:
+    """Notes on the flags that neither arm is measured with."""
+    others = [
+        name for name in dict.fromkeys((*before, *after)) if name.removeprefix("no-") not in known | NEUTRAL
+    ]
+    changed = [f"--{n}" for n in others if before.get(n, "absent") != after.get(n, "absent")]
+    same = [f"--{n}" for n in others if f"--{n}" not in changed]
+    notes = [f"changed too, but not gated by this: {', '.join(changed)}"] if changed else []
+    return (*notes, *([f"left out in both arms: {', '.join(same)}"] if same else []))
+
+
+def _name(path: str, place: str) -> str:
+    """A name that a change accepts: letters, digits and a few signs, at most 120 characters."""
+    text = path if place == "command" else f"{path} {place}"
+    cleaned = "".join(sign if sign.isalnum() or sign in "_.:/@+ -" else "-" for sign in text).lstrip(
+        "./@:+ -"
+    )
+    return cleaned[-120:].lstrip("./@:+ -") or "detected"

@@ -1,0 +1,202 @@
+"""The `vllm serve` command lines in a file: Kubernetes and docker-compose YAML, Helm values, shell scripts.
+
+A command is known by its place in the file (kind, names, container), so that the same one is found in the older version
+however the rest of the file has moved. A Helm chart's templates are no YAML and are not read: their values are.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import yaml
+
+from gatekeeper.domain.errors import UnreadableInput
+
+MODULE: Final = "vllm.entrypoints.openai.api_server"
+IMAGE: Final = "vllm-openai"
+"""Images whose entrypoint is the server, so that a container may state arguments alone."""
+YAML_ENDINGS: Final = (".yaml", ".yml")
+SCRIPT_ENDINGS: Final = (".sh", ".bash", ".service", ".env", "")
+MAX_NODES: Final = 100_000
+
+STACK_FLAGS: Final[Mapping[str, str]] = {
+    "maxModelLen": "--max-model-len",
+    "dtype": "--dtype",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+}
+"""`vllmConfig` of vLLM's production stack -> flag, as its chart's deployment template writes them."""
+
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_END_OF_COMMAND = re.compile(r"^(?:[|&;()<>]+|\d*>.*)$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Serving:
+    """One engine that a file starts. `words` begin with `vllm serve MODEL`."""
+
+    place: str
+    words: tuple[str, ...]
+
+
+def is_candidate(path: str) -> bool:
+    """Whether a file of this name can hold a serving command."""
+    suffix = PurePosixPath(path).suffix
+    return suffix in YAML_ENDINGS or suffix in SCRIPT_ENDINGS
+
+
+def serving_commands(path: str, text: str) -> tuple[Serving, ...]:
+    """All commands of a file, by place. Raises UnreadableInput for YAML that cannot be read."""
+    if not is_candidate(path) or ("vllm" not in text and "modelSpec" not in text):
+        return ()
+    found = _of_yaml(path, text) if path.endswith(YAML_ENDINGS) else _of_script(text)
+    return tuple(_numbered(found))
+
+
+def _numbered(found: Iterator[Serving]) -> Iterator[Serving]:
+    """The same with places made distinct: the second of a place gets `#2`."""
+    seen: dict[str, int] = {}
+    for serving in found:
+        seen[serving.place] = count = seen.get(serving.place, 0) + 1
+        yield serving if count == 1 else Serving(place=f"{serving.place}#{count}", words=serving.words)
+
+
+def _of_yaml(path: str, text: str) -> Iterator[Serving]:
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: {' '.join(str(error).split())[:200]}") from error
+    budget = [MAX_NODES]
+    for number, document in enumerate(documents, start=1):
+        yield from _walk(document, _document_name(document, number), budget, path)
+
+
+def _document_name(document: Any, number: int) -> str:
+    match document:
+        case {"kind": str(kind), "metadata": {"name": str(name)}}:
+            return f"{kind}/{name}"
+        case _:
+            return "" if number == 1 else f"document {number}"
+
+
+def _walk(node: Any, place: str, budget: list[int], path: str) -> Iterator[Serving]:
+    """Every mapping and list below `node`; aliases count as often as they are used."""
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
+    if isinstance(node, dict):
+        words = _stack_words(node) or _container_words(node)
+        if words:
+            yield Serving(place=place or "command", words=words)
+        for key, value in node.items():
+            if isinstance(value, dict | list):
+                yield from _walk(value, _joined(place, str(key)), budget, path)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            if isinstance(value, dict | list):
+                name = value.get("name") if isinstance(value, dict) else None
+                yield from _walk(value, _joined(place, str(name or index)), budget, path)
+
+
+def _joined(place: str, part: str) -> str:
+    """Kubernetes' own levels between a name and a container say nothing."""
+    return place if part in ("spec", "template", "containers") else f"{place}/{part}".lstrip("/")
+
+
+def _stack_words(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command of an entry of the production stack's `modelSpec`; absent prefix caching is off there."""
+    config = node.get("vllmConfig")
+    if not isinstance(config, dict) or not isinstance(node.get("modelURL"), str):
+        return ()
+    words = ["vllm", "serve", node["modelURL"]]
+    if "enableChunkedPrefill" in config:
+        words.append(f"--{'' if config['enableChunkedPrefill'] else 'no-'}enable-chunked-prefill")
+    words.append(f"--{'' if config.get('enablePrefixCaching') else 'no-'}enable-prefix-caching")
+    for key, flag in STACK_FLAGS.items():
+        if key in config:
+            words += [flag, str(config[key])]
+    return (*words, *_words(config.get("extraArgs")))
+
+
+def _container_words(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command of a container or a compose service; empty if it serves nothing."""
+    parts = [*_words(node.get("entrypoint")), *_words(node.get("command")), *_words(node.get("args"))]
+    image = node.get("image")
+    served = _serve(parts)
+    if not served and parts and parts[0].startswith("-") and IMAGE in str(image):
+        served = _serve(["vllm", "serve", *parts])
+    return served
+
+
+def _words(value: Any) -> list[str]:
+    """A command as words; what a shell gets as one string is split too."""
+    if isinstance(value, str):
+        return _split(value)
+    if not isinstance(value, list):
+        return []
+    words = [str(word) for word in value]
+    for index, word in enumerate(words):
+        if index and words[index - 1] in ("-c", "-ec", "-lc", "-xc") and " " in word:
+            return _split(word)
+    return words
+
+
+def _split(text: str) -> list[str]:
+    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:
+        return []
+
+
+def _serve(words: Sequence[str]) -> tuple[str, ...]:
+    """`vllm serve MODEL FLAG…` within a list of words, to the end of that command; empty if there is none."""
+    for index, word in enumerate(words):
+        after = words[index + 1 : index + 2]
+        if (word == "vllm" or word.endswith("/vllm")) and list(after) == ["serve"]:
+            return _normal(words[index + 2 :])
+        if word == MODULE:
+            return _normal(words[index + 1 :])
+    return ()
+
+
+def _normal(rest: Sequence[str]) -> tuple[str, ...]:
+    """With the model in third place, whether it was given there or as `--model`."""
+    ends = (index for index, word in enumerate(rest) if _END_OF_COMMAND.match(word))
+    words = list(rest[: next(ends, len(rest))])
+    model = words.pop(0) if words and not words[0].startswith("-") else ""
+    for index, word in enumerate(words):
+        if word == "--model" and index + 1 < len(words):
+            model = words[index + 1]
+            del words[index : index + 2]
+            break
+        if word.startswith("--model="):
+            model = words.pop(index).partition("=")[2]
+            break
+    return ("vllm", "serve", model, *words) if model else ()
+
+
+def _of_script(text: str) -> Iterator[Serving]:
+    """Commands in a shell script, a unit file or the like; plain assignments before them are filled in."""
+    variables: dict[str, str] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.strip()
+        assigned = _ASSIGNMENT.match(stripped)
+        if assigned:
+            variables[assigned[1]] = assigned[2].strip("'\"")
+        elif "vllm" in stripped and not stripped.startswith("#"):
+            words = _serve(_split(_filled(stripped, variables)))
+            if words:
+                yield Serving(place="command", words=words)
+
+
+def _filled(line: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), line)

@@ -1,0 +1,113 @@
+"""HTTP requests to addresses that callers named, without letting them reach what only this machine may reach.
+
+A host is resolved once, every address that it resolves to is checked, and the connection goes to the checked address:
+a name that points elsewhere a moment later changes nothing. Redirects are not followed, answers are not read, and the
+environment's proxies are not used.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import httpx
+
+from gatekeeper.domain.errors import GatekeeperError
+
+TIMEOUT_S: Final = 10.0
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
+
+
+class NotSent(GatekeeperError):
+    """The message did not arrive."""
+
+
+class Gone(NotSent):
+    """The receiver wants no more messages."""
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a host. Raises NotSent."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSent(f"{host} has no address: {error}") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with an address as such, before anything is resolved; None if nothing is."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return "is no address"
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        return "is no http or https address"
+    return "names a user" if parsed.userinfo else None
+
+
+def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    allowed: Sequence[str] = (),
+    resolve: Resolve = resolve,
+) -> None:
+    """POST a body to a public address, or to one in the `allowed` networks. Raises NotSent, and Gone for status 410."""
+    problem = url_problem(url)
+    if problem:
+        raise NotSent(f"{url!r} {problem}")
+    target = httpx.URL(url)
+    port = target.port or (443 if target.scheme == "https" else 80)
+    address = checked_address(resolve(target.host, port), allowed)
+    pinned = target.copy_with(host=address)
+    all_headers = {**headers, "Host": target.netloc.decode(), "Content-Type": "application/json"}
+    timeout = httpx.Timeout(TIMEOUT_S)
+    try:
+        with (
+            httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,
+            client.stream(
+                "POST", pinned, content=body, headers=all_headers, extensions={"sni_hostname": target.host}
+            ) as response,
+        ):
+            status = response.status_code
+    except httpx.HTTPError as error:
+        raise NotSent(f"{target.host}: {str(error) or type(error).__name__}") from error
+    if status == 410:
+        raise Gone(f"{target.host} answered 410")
+    if not 200 <= status < 300:
+        raise NotSent(f"{target.host} answered {status}")
+
+
+def checked_address(addresses: Iterable[str], allowed: Sequence[str]) -> str:
+    """The first of the addresses, if all of them may be reached. Raises NotSent."""
+    networks = [ipaddress.ip_network(network) for network in allowed]
+    found = [_unwrapped(ipaddress.ip_address(address.partition("%")[0])) for address in addresses]
+    for address in found:
+        if not _may_be_reached(address, networks):
+            raise NotSent(f"{address} is not public; the operator can allow networks like it")
+    if not found:
+        raise NotSent("no address")
+    return str(found[0])
+
+
+def _may_be_reached(address: Address, allowed: Sequence[Network]) -> bool:
+    if any(address.version == network.version and address in network for network in allowed):
+        return True
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def _unwrapped(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for (mapped, 6to4, Teredo, NAT64), else the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in ipaddress.IPv6Network("64:ff9b::/96"):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    return inner or address

@@ -1,0 +1,161 @@
+"""From two versions of a command to the document of a change."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gatekeeper.cli import main
+from gatekeeper.detecting.changes import Detected, changes_between
+from gatekeeper.detecting.commands import Serving
+from gatekeeper.detecting.repository import detect
+from gatekeeper.domain.documents import parse_change
+from gatekeeper.domain.errors import InvalidInput
+
+ALLOWED = frozenset({"dtype", "seed"})
+
+
+def between(old: str | None, new: str) -> list[Detected]:
+    def serving(flags: str) -> Serving:
+        return Serving(place="engine", words=("vllm", "serve", "org/llama", *flags.split()))
+
+    before = [] if old is None else [serving(old)]
+    return list(changes_between("deploy.yaml", before, [serving(new)], allowed=ALLOWED, model=None))
+
+
+def document(old: str | None, new: str) -> dict[str, Any]:
+    [found] = between(old, new)
+    parse_change(found.document)
+    return found.document
+
+
+def test_the_old_arguments_are_the_baseline_and_the_new_ones_the_candidate() -> None:
+    assert document("--max-num-seqs 8 --port 1", "--max-num-seqs 8 --kv-cache-dtype fp8 --port 2") == {
+        "name": "deploy.yaml engine",
+        "model": "org/llama",
+        "engine": "vllm",
+        "baseline": {"quantization": {"scheme": "none"}, "scheduling": {"max_num_seqs": 8}},
+        "candidate": {"quantization": {"scheme": "fp8_e4m3"}, "scheduling": {"max_num_seqs": 8}},
+    }
+
+
+def test_quality_is_always_held_against_16_bits() -> None:
+    [found] = between("--kv-cache-dtype fp8 --max-num-seqs 8", "--kv-cache-dtype fp8_e5m2 --max-num-seqs 8")
+    assert found.document["baseline"] == {
+        "quantization": {"scheme": "none"},
+        "scheduling": {"max_num_seqs": 8},
+    }
+    assert found.notes == ("the old version's cache is fp8_e4m3; the baseline is the same with 16 bits",)
+    assert between("--kv-cache-dtype fp8_e5m2", "") == []
+
+
+def test_a_switch_that_is_turned_off_is_not_the_same_as_one_that_is_gone() -> None:
+    found = document("--enable-prefix-caching", "--no-enable-prefix-caching")
+    assert (found["baseline"]["reuse"], found["candidate"]["reuse"]) == (
+        {"prefix_caching": True},
+        {"prefix_caching": False},
+    )
+    with pytest.raises(InvalidInput, match=r"deploy\.yaml: engine --enable-prefix-caching: was removed"):
+        between("--enable-prefix-caching", "")
+
+
+@pytest.mark.parametrize("new", ["", "--port 9", "--tensor-parallel-size 4"])
+def test_what_does_not_touch_the_cache_is_no_change(new: str) -> None:
+    assert between("--tensor-parallel-size 2", new) == []
+
+
+def test_what_is_not_measured_is_said() -> None:
+    [found] = between("--tensor-parallel-size 2 -O1", "--tensor-parallel-size 4 -O1 --kv-cache-dtype=fp8")
+    assert found.notes == (
+        "changed too, but not gated by this: --tensor-parallel-size",
+        "left out in both arms: --O1",
+    )
+
+
+def test_a_new_command_is_held_against_itself_without_its_cache_settings() -> None:
+    found = document(None, "--kv-cache-dtype fp8 --max-num-seqs 8")
+    assert found["baseline"] == {"scheduling": {"max_num_seqs": 8}}
+    assert found["candidate"]["quantization"] == {"scheme": "fp8_e4m3"}
+    assert between(None, "--max-num-seqs 8") == []
+
+
+def test_a_value_that_is_none_is_refused_with_file_and_flag() -> None:
+    with pytest.raises(InvalidInput, match=r"deploy\.yaml: engine command --kv-cache-dtype: unknown 'fp9'"):
+        between("", "--kv-cache-dtype fp9")
+
+
+# --- with git --------------------------------------------------------------------------------------------------------
+
+COMPOSE = (
+    "services:\n  engine:\n    image: vllm/vllm-openai\n    command: --model org/llama --port 8000{more}\n"
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A branch whose last commit turns on an FP8 cache."""
+    for name in ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "test@localhost")
+    monkeypatch.setenv("GATEKEEPER_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "repository"
+    (folder / "deploy").mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, {"deploy/compose.yaml": COMPOSE.format(more=""), "notes.txt": "vllm serve"})
+    git(folder, "checkout", "-q", "-b", "fp8")
+    commit(folder, {"deploy/compose.yaml": COMPOSE.format(more=" --kv-cache-dtype fp8"), "notes.txt": "more"})
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "a commit")
+
+
+def test_a_branch_is_held_against_where_it_left_its_base(repository: Path) -> None:
+    git(repository, "checkout", "-q", "main")
+    commit(repository, {"deploy/compose.yaml": COMPOSE.format(more=" --max-num-seqs 4")})
+    git(repository, "checkout", "-q", "fp8")
+    [found] = detect(repository, base="main", paths=(), allowed=ALLOWED, model=None)
+    assert isinstance(found, Detected)
+    assert found.document["baseline"] == {"quantization": {"scheme": "none"}}
+    assert list(detect(repository, base="main", paths=("other",), allowed=ALLOWED, model=None)) == []
+
+
+def test_what_is_not_committed_yet_counts(repository: Path) -> None:
+    (repository / "run.sh").write_text("vllm serve org/llama --kv-cache-dtype fp8_e5m2\n")
+    found = list(detect(repository, base="HEAD", paths=(), allowed=ALLOWED, model="llama"))
+    assert [one.document["model"] for one in found if isinstance(one, Detected)] == ["llama"]
+
+
+@pytest.mark.parametrize("base", ["nowhere", "--output=x"])
+def test_an_unknown_base_is_refused(repository: Path, base: str) -> None:
+    with pytest.raises(InvalidInput, match=r"base: unknown .*fetch-depth"):
+        list(detect(repository, base=base, paths=(), allowed=ALLOWED, model=None))
+
+
+def test_change_files_are_printed_or_written_and_name_file_and_commit(repository: Path) -> None:
+    printed = CliRunner().invoke(main, ["detect", "--base", "main", "--suite", "smoke"])
+    change = yaml.safe_load(printed.stdout)
+    assert (printed.exit_code, change["suite"]) == (0, "smoke")
+    assert change["ref"]["path"] == "deploy/compose.yaml"
+    written = CliRunner().invoke(main, ["detect", "--base", "main", "--output", "found"])
+    [path] = written.stdout.splitlines()
+    assert parse_change(yaml.safe_load((repository / path).read_text())).model == "org/llama"
+
+
+def test_a_branch_without_such_a_change_has_nothing_to_gate(repository: Path) -> None:
+    assert repository.is_dir()
+    result = CliRunner().invoke(main, ["gate", "--detected", "--base", "HEAD", "--format", "markdown"])
+    assert (result.exit_code, "nothing to gate" in result.stdout) == (0, True)

@@ -1,0 +1,149 @@
+"""Serving commands in the files that people keep them in."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatekeeper.detecting.commands import MAX_NODES, serving_commands
+from gatekeeper.domain.errors import UnreadableInput
+
+KUBERNETES = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  template:
+    spec:
+      containers:
+        - name: proxy
+          image: envoy
+          args: ["-c", "/etc/envoy.yaml"]
+        - name: engine
+          image: vllm/vllm-openai:v0.11.0
+          args: ["--model", "org/llama", "--kv-cache-dtype", "fp8", "--port", "8000"]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: chat}
+"""
+SHELLED = """
+kind: Deployment
+metadata: {name: chat}
+spec:
+  template:
+    spec:
+      containers:
+        - name: engine
+          command: ["/bin/sh", "-c", "exec vllm serve org/llama --kv-cache-dtype=fp8 > /var/log/engine 2>&1"]
+"""
+COMPOSE = """
+services:
+  engine:
+    image: vllm/vllm-openai
+    command: >
+      --model org/llama --max-num-seqs 64
+      --enable-prefix-caching
+  worker:
+    entrypoint: ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+    command: ["--model=org/other", "--kv-cache-dtype", "auto"]
+  redis: {image: redis}
+"""
+STACK = """
+servingEngineSpec:
+  modelSpec:
+    - name: mistral
+      repository: vllm/vllm-openai
+      modelURL: org/mistral
+      vllmConfig:
+        enableChunkedPrefill: false
+        maxModelLen: 4096
+        extraArgs: ["--kv-cache-dtype", "fp8", "--disable-log-requests"]
+"""
+CHART = """
+image:
+  repository: vllm/vllm-openai
+  command: ["vllm", "serve", "/data/", "--served-model-name", "chat", "--kv_cache_dtype", "fp8_e5m2"]
+"""
+SCRIPT = """#!/bin/sh
+MODEL=org/llama
+export DTYPE="fp8"
+# vllm serve org/commented-out
+VLLM_LOGGING_LEVEL=INFO vllm serve "$MODEL" \\
+  --kv-cache-dtype ${DTYPE} \\
+  --max-model-len 8192 | tee log
+"""
+
+
+def commands(path: str, text: str) -> dict[str, str]:
+    return {serving.place: " ".join(serving.words) for serving in serving_commands(path, text)}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (
+            "deploy.yaml",
+            KUBERNETES,
+            {"Deployment/chat/engine": "vllm serve org/llama --kv-cache-dtype fp8 --port 8000"},
+        ),
+        ("deploy.yml", SHELLED, {"Deployment/chat/engine": "vllm serve org/llama --kv-cache-dtype=fp8"}),
+        (
+            "docker-compose.yml",
+            COMPOSE,
+            {
+                "services/engine": "vllm serve org/llama --max-num-seqs 64 --enable-prefix-caching",
+                "services/worker": "vllm serve org/other --kv-cache-dtype auto",
+            },
+        ),
+        (
+            "values.yaml",
+            STACK,
+            {
+                "servingEngineSpec/modelSpec/mistral": "vllm serve org/mistral --no-enable-chunked-prefill"
+                " --no-enable-prefix-caching --max-model-len 4096 --kv-cache-dtype fp8 --disable-log-requests"
+            },
+        ),
+        (
+            "values.yaml",
+            CHART,
+            {"image": "vllm serve /data/ --served-model-name chat --kv_cache_dtype fp8_e5m2"},
+        ),
+        ("run.sh", SCRIPT, {"command": "vllm serve org/llama --kv-cache-dtype fp8 --max-model-len 8192"}),
+        ("README.md", "vllm serve org/llama", {}),
+        ("values.yaml", "vllm: {replicas: 1}", {}),
+        ("run.sh", "pip install vllm", {}),
+    ],
+    ids=[
+        "kubernetes",
+        "in a shell",
+        "compose",
+        "production stack",
+        "chart",
+        "script",
+        "prose",
+        "no command",
+        "install",
+    ],
+)
+def test_commands_are_found_with_their_places(path: str, text: str, found: dict[str, str]) -> None:
+    assert commands(path, text) == found
+
+
+def test_two_commands_in_one_place_are_told_apart() -> None:
+    text = "vllm serve org/a --max-num-seqs 1 &\nvllm serve org/b --max-num-seqs 2\n"
+    assert list(commands("run.sh", text)) == ["command", "command#2"]
+
+
+def test_a_template_is_no_yaml_and_says_so() -> None:
+    with pytest.raises(UnreadableInput, match=r"templates/vllm\.yaml"):
+        serving_commands(
+            "templates/vllm.yaml", "{{- range .Values.models }}\nargs: [vllm, serve]\n{{- end }}"
+        )
+
+
+def test_a_file_that_grows_when_read_is_refused() -> None:
+    lines = ["a0: &a0 [vllm, vllm]"] + [
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)
+    ]
+    with pytest.raises(UnreadableInput, match=f"{MAX_NODES:,}"):
+        serving_commands("bomb.yaml", "\n".join(lines))
