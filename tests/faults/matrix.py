@@ -190,12 +190,13 @@ ROWS: Final = (
 )  # fmt: skip
 
 
-PLAIN: Final[Mapping[str, Plain]] = dict.fromkeys(FAULTS, "passes") | {
+NOT_PASSED: Final[Mapping[str, Plain]] = {
     "concurrent": "fails",
     "nan_everywhere": "no answer",
     "stalled": "no answer",
     "empty_answers": "fails",
 }
+PLAIN: Final[Mapping[str, Plain]] = {fault: NOT_PASSED.get(fault, "passes") for fault in FAULTS}
 """Fault -> what lm-eval on short prompts says of it."""
 
 
