@@ -4,7 +4,8 @@
 
 Prints the tables of docs/decision.md: every damaged arm against the reference launch; the fitted relation between KL
 and loss, with the KL at which the loss reaches a margin; and how often the right-or-wrong test and the score test find
-each damage with a part of the items. Bounds come from documents and items drawn anew, the same ones in every arm.
+each damage with a part of the items. Bounds are the gate's own; the intervals of the fits come from documents and items
+drawn anew, the same ones in every arm.
 """
 
 from __future__ import annotations
@@ -195,6 +196,9 @@ def relation(recorded: Recorded, *, draws: int, seed: int) -> None:
                     _fit(recorded, arms, field, chosen, rng if draw else None) for draw in range(draws + 1)
                 ]
                 rows.append([title, kind, f"{len(arms)}", f"{fits[0].power:.2f}", *_crossings(fits)])
+    if not rows:
+        print("\nA fit needs three arms or more of one kind of damage.")
+        return
     header = ["loss", "damage", "arms", "power", *(f"KL at {100 * margin:.0f} points" for margin in MARGINS)]
     table(f"KL at which the fitted loss reaches a margin (90 % interval, {draws:,} draws):", header, rows)
 

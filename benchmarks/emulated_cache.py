@@ -5,7 +5,10 @@ just before the engine caches it gives the values that every later read of such 
 scheduling and sampling are the engine's own. The rest of the model computes in 32 bits, so what differs between two of
 these servers is the cache alone. What such a server cannot show: memory, speed, and errors of a real FP8 kernel.
 
-    EMULATED_CACHE=fp8_e4m3 python benchmarks/emulated_cache.py --model …      # the arguments of vLLM's API server
+    echo fp8_e4m3 > cache; EMULATED_CACHE=cache python benchmarks/emulated_cache.py --model …   # vLLM's arguments
+
+A running server takes the rounding that its file names from the next request on; prefixes that it keeps were rounded
+before, so they are to be dropped (`EmulatedCache.take`).
 """
 
 from __future__ import annotations
@@ -21,16 +24,18 @@ import torch
 
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
+from workers.engines.base import Server
 from workers.engines.vllm import Vllm
 
 VARIABLE: Final = "EMULATED_CACHE"
+"""Holds the path of a file with a key of ROUNDINGS."""
 
 
 class EmulatedCache(Vllm):
-    """The product's engine with this server in place of vLLM's own. `cache`: a key of ROUNDINGS."""
+    """The product's engine with this server in place of vLLM's own. `chosen`: the file that names the rounding."""
 
-    def __init__(self, cache: str) -> None:
-        self.cache = cache
+    def __init__(self, chosen: Path) -> None:
+        self.chosen = chosen
 
     def argv(self, plan: ArmPlan, *, port: int) -> tuple[str, ...]:
         """Everything as planned, but 32 bits, and the real cache wide enough to hold any rounded value exactly."""
@@ -40,8 +45,8 @@ class EmulatedCache(Vllm):
         return (flags[0], str(Path(__file__).resolve()), *flags[3:])
 
     def environment(self, plan: ArmPlan, *, gpu: str | None) -> dict[str, str]:
-        """Waiting threads sleep: the machine is shared with the programs that measure."""
-        chosen = {VARIABLE: self.cache, "OMP_WAIT_POLICY": "passive"}
+        """Waiting threads sleep: the machine is shared with the programs that measure. Prefixes can be dropped."""
+        chosen = {VARIABLE: str(self.chosen), "OMP_WAIT_POLICY": "passive", "VLLM_SERVER_DEV_MODE": "1"}
         return super().environment(plan, gpu=gpu) | chosen
 
     def effective(
@@ -50,8 +55,14 @@ class EmulatedCache(Vllm):
         """What is emulated; the pool's size speaks of the 32-bit values that stand for it, so it is left out."""
         seen = super().effective(metrics_text, models, log, arguments=arguments)
         return replace(
-            seen, cache_dtype=self.cache, kv_cache_tokens=None, kv_cache_slots=None, kv_cache_bytes=None
-        )
+            seen, cache_dtype=self.chosen.read_text(), kv_cache_tokens=None, kv_cache_slots=None,
+            kv_cache_bytes=None,
+        )  # fmt: skip
+
+    def take(self, cache: str, server: Server) -> None:
+        """Round as `cache` from here on."""
+        self.chosen.write_text(cache)
+        server.client.post("/reset_prefix_cache").raise_for_status()
 
 
 def _sixteen_bit(x: torch.Tensor) -> torch.Tensor:
@@ -94,13 +105,14 @@ ROUNDINGS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 """What a cache does to keys and values; the last axis holds one head's channels of one token."""
 
 
-def _install(cache: str) -> None:
+def _install(chosen: Path) -> None:
     """Round keys and values on their way into vLLM's attention layer, whose backend caches them before it reads any."""
     from vllm.model_executor.layers.attention.attention import Attention
 
-    rounding, forward = ROUNDINGS[cache], Attention.forward
+    forward = Attention.forward
 
     def rounded(layer: Any, x: torch.Tensor) -> torch.Tensor:
+        rounding = ROUNDINGS[chosen.read_text()]
         by_head = rounding(x.reshape(-1, layer.num_kv_heads, layer.head_size))
         return by_head.to(x.dtype).reshape(x.shape)
 
@@ -113,7 +125,7 @@ def _install(cache: str) -> None:
 if (
     VARIABLE in os.environ
 ):  # at import, because the processes that vLLM spawns import this file and call no main
-    _install(os.environ[VARIABLE])
+    _install(Path(os.environ[VARIABLE]))
 
 if __name__ == "__main__":
     import runpy

@@ -3,7 +3,7 @@
     python benchmarks/record_arms.py --into recordings launch-01 launch-02 fp8_e4m3
     python benchmarks/record_arms.py --list
 
-Arms whose file is there are left out, so an interrupted recording goes on where it was. An arm takes about 5 minutes on
+Arms whose file is there are left out, so an interrupted recording goes on where it was. An arm takes some minutes on
 two cores. Needs the worker's requirements and the bundled model (`python -m workers.models build`).
 """
 
@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -99,25 +99,37 @@ def damaged(model: Model, damage: Damage) -> Iterator[Model]:
         yield model.model_copy(update={"source": folder})
 
 
-def record(name: str, model: Model, suite: Suite) -> Recording:
-    """Measure one arm: the product's launch, probes and readers."""
-    damage, begun = ARMS[name], time.monotonic()
-    engine = EmulatedCache(damage.cache)
+def record(names: Sequence[str], model: Model, suite: Suite) -> Iterator[Recording]:
+    """Measure arms that one launch can serve, one after the other: the product's launch, probes and readers."""
+    damage, begun = ARMS[names[0]], time.monotonic()
     with damaged(model, damage) as source, tempfile.TemporaryDirectory(prefix="recording-") as folder:
         plan, workdir, run_id = plan_of(damage, source, suite), Path(folder), uuid.uuid4().hex
+        engine = EmulatedCache(workdir / "cache")
+        engine.chosen.write_text(damage.cache)
         with launch(
             engine, plan, run_id=run_id, log=workdir / "engine.log", gpu=None, start_seconds=900,
             stall_seconds=900, check=lambda: None,
         ) as server:  # fmt: skip
-            clocked = Clocked()
-            for probe in suite.probes:
-                run_probe(probe, _bench(server, clocked, run_id, workdir))
-            assert server.effective is not None  # `launch` has read it
-            return Recording(
-                name=name, engine=engine.info(plan, gpu=None), effective=server.effective,
-                start_seconds=round(clocked.began - begun, 2), suite_seconds=clocked.seconds,
-                stored=tuple(clocked.stored),
-            )  # fmt: skip
+            start_seconds = round(time.monotonic() - begun, 2)
+            for name in names:
+                engine.take(ARMS[name].cache, server)
+                clocked, within = Clocked(), workdir / name
+                within.mkdir()
+                for probe in suite.probes:
+                    run_probe(probe, _bench(server, clocked, run_id, within))
+                yield Recording(
+                    name=name, engine=engine.info(plan, gpu=None), start_seconds=start_seconds,
+                    effective=replace(server.effective, cache_dtype=ARMS[name].cache),
+                    suite_seconds=clocked.seconds, stored=tuple(clocked.stored),
+                )  # fmt: skip
+
+
+def launches(names: Sequence[str]) -> Iterator[list[str]]:
+    """The arms of each launch. Roundings share one; every baseline, window and noisy copy has its own."""
+    rounded = [name for name in names if ARMS[name] == Damage(cache=name)]
+    yield from ([name] for name in names if name not in rounded)
+    if rounded:
+        yield rounded
 
 
 def _bench(server: Server, clocked: Clocked, run_id: str, workdir: Path) -> Bench:
@@ -162,12 +174,11 @@ def main() -> None:
     options.into.mkdir(parents=True, exist_ok=True)
     model = bundled_model(options.home.absolute())
     suite = quality_suite(documents=options.documents, items_per_task=options.items_per_task)
-    for name in options.arms or ARMS:
-        path = path_of(options.into, name)
-        if not path.exists():
-            done = record(name, model, suite)
-            write_recording(path, done)
-            print(f"{name}: {done.start_seconds:.0f} s to start, {done.suite_seconds:.0f} s", flush=True)
+    wanted = [name for name in options.arms or ARMS if not path_of(options.into, name).exists()]
+    for together in launches(wanted):
+        for done in record(together, model, suite):
+            write_recording(path_of(options.into, done.name), done)
+            print(f"{done.name}: {done.start_seconds:.0f} s to start, {done.suite_seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from gatekeeper.domain.scope import expected_modes, noise_bound
 from gatekeeper.domain.sentence import amount, points
 from gatekeeper.domain.speed_foresight import lacking_load, resolved
 from gatekeeper.domain.verdict import Noise
-from gatekeeper.stats.power import smallest_detectable_drop
+from gatekeeper.stats.power import items_to_detect, smallest_detectable_drop
 from gatekeeper.stats.sequential import (
     DEFAULT_SHAPE,
     FEWEST_DOCUMENTS,
@@ -80,7 +80,8 @@ def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
 
 def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     if not expected_modes(rule, plan.modes):
-        return _say(rule, "idle", f"this change asks for no {rule.mode} mode, so the rule does not apply")
+        state = f"{rule.mode} mode" if rule.mode else "state of the cache that the metric compares"
+        return _say(rule, "idle", f"this change asks for no {state}, so the rule does not apply")
     match METRICS[rule.metric].kind:
         case "token":
             return _of_tokens(plan, rule, noise)
@@ -228,15 +229,14 @@ def _of_answers(plan: Plan, rule: Rule, count: int, where: str, noise: Noise, pr
         rule, margin=margin, detectable=drop,
         shown=f"with {count} items{where} and {100 * flips:g}% flips{planned}, a drop of {100 * drop:.1f} points shows "
         "reliably",
-        remedy=_needed(plan, margin, price * math.sqrt(flips)),
+        remedy=_remedy(margin, items_to_detect(drop=margin / price, flip_rate=flips, alpha=plan.policy.alpha)),
     )  # fmt: skip
 
 
-def _needed(plan: Plan, margin: float, spread: float) -> str:
-    """How many items would decide a margin. `spread`: standard deviation of an item's difference."""
-    if margin == 0:
-        return "no number of items decides a margin of 0"
-    items = math.ceil((spread * _reach(plan, None) / margin) ** 2)
+def _remedy(margin: float, items: int | None) -> str:
+    """How many items would decide a margin."""
+    if items is None:
+        return f"no number of items decides a margin of {points(margin)}"
     return f"the margin is {points(margin)}, for which about {items:,} items would do"
 
 
@@ -253,8 +253,13 @@ def _of_scores(plan: Plan, rule: Rule, count: int, where: str, price: float) -> 
     return _compared(
         rule, margin=margin, detectable=reach,
         shown=f"with {count} items{where}, a mean drop of {100 * reach:.1f} points shows reliably",
-        remedy=_needed(plan, margin, price * SCORE_SPREAD),
+        remedy=_remedy(margin, _scores_needed(plan, margin, price * SCORE_SPREAD)),
     )  # fmt: skip
+
+
+def _scores_needed(plan: Plan, margin: float, spread: float) -> int | None:
+    """`spread`: standard deviation of an item's change."""
+    return None if margin == 0 else math.ceil((spread * _reach(plan, None) / margin) ** 2)
 
 
 # --- speed and capacity ----------------------------------------------------------------------------------------------

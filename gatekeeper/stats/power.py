@@ -18,6 +18,9 @@ from gatekeeper.stats.interval import check_confidence
 MOST_ITEMS = 1_000_000
 """Beyond this many additional items (or documents) a plan is no plan, and the answer is None."""
 
+EXACT_ITEMS = 20_000
+"""Up to here a number of items is found with the exact power of the test."""
+
 
 def mcnemar_power(*, n: int, drop: float, flip_rate: float, alpha: float) -> float:
     """Chance that the exact one-sided McNemar test at `alpha` shows a true `drop` in accuracy with `n` paired items.
@@ -60,6 +63,22 @@ def smallest_detectable_drop(*, n: int, flip_rate: float, alpha: float, power: f
         else:
             detected = middle
     return detected
+
+
+def items_to_detect(*, drop: float, flip_rate: float, alpha: float, power: float = 0.8) -> int | None:
+    """The fewest paired items with which the exact McNemar test detects a true `drop` with probability `power`.
+
+    None: more than `MOST_ITEMS`, or a drop of 0. An exact test's power falls back a little between its steps, so a few
+    items less may do as well. Beyond `EXACT_ITEMS` by the normal approximation, near enough there.
+    """
+    if drop <= 0:
+        return None
+    reach = float(norm.ppf((1 - alpha, power)).sum())
+    near = math.ceil(max(flip_rate, drop) * (reach / drop) ** 2)
+    if near > EXACT_ITEMS:
+        return near if near <= MOST_ITEMS else None
+    more = _fewest(lambda more: mcnemar_power(n=1 + more, drop=drop, flip_rate=flip_rate, alpha=alpha), power)
+    return None if more is None else 1 + more
 
 
 def items_to_decide(

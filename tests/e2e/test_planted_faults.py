@@ -13,7 +13,7 @@ import pytest
 
 from gatekeeper.embedded.bundled_model import bundled_model, is_built
 from tests.faults.engine import FaultyVllm
-from tests.faults.matrix import ROWS, Row, plain_answer
+from tests.faults.matrix import PLAIN, ROWS, Plain, Row, plain_answer
 from tests.faults.trial import ALL_PROBES, BOUNDS, SHORT_TASKS, Bed, bed, judged, plan_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(1500)]
@@ -35,11 +35,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 def plain(engine: Bed, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Any]]:
     """Fault -> what lm-eval says of it."""
     output = tmp_path_factory.mktemp("lm-eval") / "results.json"
-    faults = dict.fromkeys(["none", *(row.fault for row in ROWS)])
     command = [
         sys.executable, "-m", "tests.faults.plain_lm_eval",
         "--model", engine.model.name, "--tokenizer", engine.model.source, "--upstream", engine.running.base_url,
-        "--items", str(ITEMS_PER_TASK), "--output", str(output), "--tasks", *SHORT_TASKS, "--faults", *faults,
+        "--items", str(ITEMS_PER_TASK), "--output", str(output), "--tasks", *SHORT_TASKS, "--faults", *PLAIN,
     ]  # fmt: skip
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(
@@ -67,8 +66,8 @@ def test_a_planted_fault_meets_its_verdict_and_its_finder(engine: Bed, row: Row)
     assert row.is_said_by(report.sentence), report.sentence
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+@pytest.mark.parametrize(("fault", "answer"), PLAIN.items(), ids=list(PLAIN))
 def test_what_lm_eval_on_short_prompts_says_of_the_fault(
-    plain: Mapping[str, Mapping[str, Any]], row: Row
+    plain: Mapping[str, Mapping[str, Any]], fault: str, answer: Plain
 ) -> None:
-    assert plain_answer(plain["none"], plain[row.fault]) == row.plain, plain[row.fault]
+    assert plain_answer(plain["none"], plain[fault]) == answer, plain[fault]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
@@ -31,11 +31,13 @@ class Proxy:
     """One fault before one engine, and what has happened since boot.
 
     `counted_before`: the metrics of an engine that ran before, which is to look as if it had started with this proxy.
+    `after_answer` is called when the engine has answered, before its answer goes on.
     """
 
     fault: Fault
     upstream: httpx.AsyncClient
     counted_before: str = ""
+    after_answer: Callable[[], None] = lambda: None
     requests: int = 0
     in_flight: int = 0
     prefixes: PrefixCache | None = None
@@ -150,6 +152,7 @@ class Proxy:
             yield
         finally:
             self.in_flight -= 1
+            self.after_answer()
             self.prefixes.add(request.body, request.prompts)
 
     async def tokenized(self, body: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:

@@ -65,10 +65,20 @@ def test_a_margin_that_the_items_cannot_decide_is_said_with_the_number_that_coul
     assert few.outlook == "undecidable"
     assert few.sentence == (
         "with 120 items and 9% flips (a planning value), a drop of 7.1 points shows reliably; the margin is 5 points, "
-        "for which about 223 items would do"
+        "for which about 240 items would do"
     )
     assert seen(ACCURACY, suite="standard").outlook == "decidable"
     assert seen(ACCURACY | {"max_drop": 0.1}).outlook == "decidable"
+
+
+def test_the_number_of_items_that_would_do_is_never_one_that_the_suite_has() -> None:
+    sizes = {"gk_recall": 120, "gk_agreement": 120, "gk_plausible": 120, "gk_facts": 80}
+    probe = {"probe": "accuracy", "tasks": list(sizes), "items_per_task": 15, "expected_items": sizes}
+    small = Suite.model_validate({"name": "s", "description": "", "probes": [probe]})
+    close = seen(ACCURACY | {"max_drop": 0.1}, suite=small)
+    assert close.outlook == "undecidable"
+    assert "with 60 items" in close.sentence
+    assert int(close.sentence.split("about ")[1].split(" items")[0]) > 60
 
 
 def test_a_measured_flip_rate_above_the_planned_one_counts() -> None:
@@ -81,7 +91,7 @@ def test_one_percent_of_the_baseline_needs_thousands_of_items() -> None:
     relative = seen({"metric": "accuracy", "at_least_of_baseline": 0.99}, suite="standard")
     assert relative.outlook == "undecidable"
     assert relative.margin == pytest.approx(0.0075)
-    assert "about 11," in relative.sentence
+    assert "about 12," in relative.sentence
 
 
 def test_looks_cost_a_little_of_what_the_items_could_show() -> None:
@@ -165,7 +175,10 @@ def test_of_a_demanded_gain_it_is_said_how_large_it_must_be() -> None:
 
 
 def test_a_rule_on_a_mode_that_is_not_asked_for_is_idle() -> None:
-    assert seen(KL | {"mode": "warm"}).outlook == "idle"
+    idle = seen(KL | {"mode": "warm"})
+    assert (idle.outlook, "asks for no warm mode" in idle.sentence) == ("idle", True)
+    against_itself = seen({"metric": "consistency_kl", "at_most": 0.01})
+    assert (against_itself.outlook, "None" in against_itself.sentence) == ("idle", False)
 
 
 @pytest.mark.parametrize(

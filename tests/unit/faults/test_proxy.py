@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.faults import kinds, served
 from tests.faults.kinds import Fault
 from tests.faults.prefixes import PrefixCache
+from tests.faults.program import Log
 from tests.faults.served import CACHE_CONFIG, PREFIX_HITS
 from tests.faults.table import FAULTS
 from tests.unit.faults.samples import METRICS, Client, Engine, choice, events
@@ -158,6 +160,20 @@ def test_the_workers_account_says_what_the_fault_makes_of_its_layers() -> None:
     assert (before, after) == ("INFO a", "INFO b")
     layer = {"count": 30, "stored_as": "float8_e4m3fn", "unit_scale_layers": 30}
     assert json.loads(said.partition("self-report ")[2]) == {"layers": [layer], "cache_bytes": 8}
+
+
+def test_a_running_engines_log_is_said_again_line_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log(path=tmp_path / "engine.log")
+    log.path.write_text("one\ntw", encoding="utf-8")
+    log.say_so_far(Fault(about="", log=str.upper))
+    assert capsys.readouterr().out == "ONE\n"
+    with log.path.open("a", encoding="utf-8") as file:
+        file.write("o\n")
+    log.say_new()
+    log.say_new()
+    assert capsys.readouterr().out == "two\n"
 
 
 def test_an_engine_that_ran_before_counts_from_the_proxys_start() -> None:
