@@ -1,0 +1,136 @@
+"""What the engine counts and says of itself, under vLLM's names where vLLM has one.
+
+What the cache holds is measured from its tensors: at start-up on a sequence of the engine's own, and again after every
+request. The pool is notional, since sequences here get what they need; its size is what vLLM's CPU workers have, so
+that the tokens that fit compare what methods store.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_memory import GIB
+from workers.engines.reference.runner import Runner
+from workers.engines.vllm_effective import PIECES, SELF_REPORT
+
+LONGEST_TRIAL: Final = 1024
+"""Tokens of the sequence on which the cache is measured at start-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds."""
+
+    seen: int
+    held: float
+    nbytes: int
+    bytes_of_one_more: float
+    stored_types: Mapping[str, int]
+
+
+def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
+    """Measure a cache after a prompt of at most `longest` tokens; lengths are multiples of `step`, if they can be.
+
+    One more token costs the difference of two lengths over their distance: what stays in full precision at either
+    length is in neither.
+    """
+    long = max(min(longest, LONGEST_TRIAL) // step * step, min(longest, step))
+    short = max(long // 2 // step * step, 1)
+    tokens = [number % vocabulary for number in range(long)]
+    before, after = (runner.read_prompt(tokens[:length]) for length in (short, long))
+    types: dict[str, int] = {}
+    for layer in after.layers:
+        kinds = {store.stored_type or "bfloat16" for store in (layer.keys, layer.values)}
+        types["+".join(sorted(kinds))] = types.get("+".join(sorted(kinds)), 0) + 1
+    added = (after.nbytes - before.nbytes) / (long - short) if long > short else after.nbytes / long
+    return Measured(
+        seen=long, held=after.held_tokens, nbytes=after.nbytes, bytes_of_one_more=added, stored_types=types
+    )
+
+
+def tell(measured: Measured, config: KVConfig, *, max_model_len: int, compute: str, piece: int | None) -> None:
+    """Write the account of the cache into the log, in one line."""
+    account = {
+        "engine": "reference",
+        "cache_dtype": "auto" if config.quantization.scheme == "none" else config.quantization.scheme,
+        "eviction": config.eviction.model_dump(mode="json", exclude_none=True),
+        "max_model_len": max_model_len, "model_dtype": compute, "max_num_batched_tokens": piece,
+        "seen": measured.seen, "held": measured.held, "nbytes": measured.nbytes,
+        "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
+    }  # fmt: skip
+    print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """Counters, safe to use from any thread. `measured`: the cache at start-up."""
+
+    config: KVConfig
+    measured: Measured
+    counts: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def came(self) -> None:
+        """A request waits."""
+        self._add(waiting=1)
+
+    def started(self) -> None:
+        """A request is computed."""
+        self._add(waiting=-1, running=1)
+
+    def failed(self) -> None:
+        """A request ended in an error."""
+        self._add(running=-1)
+
+    def prompt_read(self, tokens: int, pieces: int, *, forced: bool) -> None:
+        """A prompt is in its cache; of forced requests the log tells in how many pieces, as vLLM's is made to."""
+        self._add(prompt=tokens)
+        if forced and pieces > 1:
+            print(f"{PIECES}{pieces}", flush=True)
+
+    def finished(self, tokens: int, *, seen: int, held: float, nbytes: int) -> None:
+        """A request has been answered with `tokens` tokens."""
+        self._add(running=-1, generated=tokens, success=1, seen=seen, held=held, nbytes=nbytes)
+
+    def _add(self, **counts: float) -> None:
+        with self._lock:
+            for name, count in counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+
+    def text(self) -> str:
+        """The metrics in Prometheus' format."""
+        with self._lock:
+            counts = dict(self.counts)
+        samples: list[tuple[str, str, float]] = [
+            ("counter", "vllm:prompt_tokens_total", counts.get("prompt", 0)),
+            ("counter", "vllm:generation_tokens_total", counts.get("generated", 0)),
+            ("counter", "vllm:request_success_total", counts.get("success", 0)),
+            ("counter", "vllm:prefix_cache_hits_total", 0),
+            ("counter", "vllm:num_preemptions_total", 0),
+            ("gauge", "vllm:num_requests_running", counts.get("running", 0)),
+            ("gauge", "vllm:num_requests_waiting", counts.get("waiting", 0)),
+            ("counter", "gatekeeper:kv_tokens_kept_total", counts.get("held", 0)),
+            ("counter", "gatekeeper:kv_tokens_evicted_total", counts.get("seen", 0) - counts.get("held", 0)),
+            ("counter", "gatekeeper:kv_stored_bytes_total", counts.get("nbytes", 0)),
+        ]
+        lines = [f"# TYPE {name.removesuffix('_total')} {kind}\n{name} {value}" for kind, name, value in samples]
+        labels = ",".join(f'{name}="{value}"' for name, value in self._labels().items())
+        return "\n".join([*lines, "# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1", ""])
+
+    def _labels(self) -> dict[str, Any]:
+        """What vLLM's gauge says of a pool, of the notional one."""
+        scheme = self.config.quantization.scheme
+        return {
+            "cache_dtype": "auto" if scheme == "none" else scheme, "block_size": 1, "enable_prefix_caching": False,
+            "kv_cache_memory_bytes": GIB, "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
+        }  # fmt: skip
+
+
+def fitting_tokens(nbytes: int, seen: int) -> int:
+    """Tokens of sequences of `seen` tokens, `nbytes` each, that one GiB holds: whole sequences' share of it."""
+    return int(GIB / nbytes * seen)

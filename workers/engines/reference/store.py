@@ -1,0 +1,106 @@
+"""The keys or values of one layer and one sequence: encoded, the newest tokens in 16 bits where a scheme says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from workers.engines.reference.codecs import Cast, Codec
+
+SIXTEEN_BIT: Final = Cast(dtype=torch.bfloat16)
+SMALLEST_ROOM: Final = 64
+
+
+@dataclass(kw_only=True)
+class Grown:
+    """A tensor that grows along its next to last dimension, with room ahead so that few tokens copy the rest."""
+
+    count: int = 0
+    _room: torch.Tensor | None = None
+
+    @property
+    def view(self) -> torch.Tensor:
+        """What is in it."""
+        assert self._room is not None  # something was written
+        return self._room[..., : self.count, :]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is in it."""
+        return 0 if self._room is None else self.view.numel() * self._room.element_size()
+
+    def write(self, x: torch.Tensor, *, at: int) -> None:
+        """Put `x` at `at`, over what is there; it ends there."""
+        self.count = at + x.shape[-2]
+        if self._room is None or self._room.shape[-2] < self.count:
+            room = x.new_empty((*x.shape[:-2], max(2 * self.count, SMALLEST_ROOM), x.shape[-1]))
+            if self._room is not None:
+                room[..., :at, :] = self._room[..., :at, :]
+            self._room = room
+        self._room[..., at : self.count, :] = x
+
+    def keep(self, index: torch.Tensor) -> None:
+        """Keep what is at `index`, [heads, kept], of each head."""
+        self.write(self.view.gather(-2, index[None, :, :, None].expand(1, -1, -1, self.view.shape[-1])), at=0)
+
+
+@dataclass(kw_only=True)
+class Store:
+    """Grows by whole lumps of `lump` tokens; what is left over, and at least the newest `held_back`, stays in 16 bits.
+
+    Attention reads what `read` returns, decoded from what is stored: once per token, since decoding all of it again
+    for every new token gives the same values. That working copy is not counted.
+    """
+
+    codec: Codec
+    lump: int = 1
+    held_back: int = 0
+    _encoded: Sequence[Grown] = ()
+    _recent: torch.Tensor | None = None
+    _encoded_tokens: int = 0
+    _decoded: Grown = field(default_factory=Grown)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is stored."""
+        recent = 0 if self._recent is None else self._recent.numel() * self._recent.element_size()
+        return recent + sum(tensor.nbytes for tensor in self._encoded)
+
+    @property
+    def stored_type(self) -> str | None:
+        """Element type of the codes, or None while all tokens are held back."""
+        return str(self._encoded[0].view.dtype).removeprefix("torch.") if self._encoded else None
+
+    def append(self, x: torch.Tensor) -> None:
+        """Add tokens, [1, heads, tokens, channels]."""
+        new = SIXTEEN_BIT.encode(x)[0]
+        waiting = new if self._recent is None else torch.cat((self._recent, new), dim=-2)
+        ripe = max(waiting.shape[-2] - self.held_back, 0) // self.lump * self.lump
+        if ripe:
+            self._encode(waiting[..., :ripe, :])
+        self._recent = waiting[..., ripe:, :].clone() if waiting.shape[-2] > ripe else None
+        if self._recent is not None:
+            self._decoded.write(SIXTEEN_BIT.decode((self._recent,)), at=self._encoded_tokens)
+
+    def _encode(self, x: torch.Tensor) -> None:
+        codes = self.codec.encode(x)
+        self._encoded = self._encoded or [Grown() for _ in codes]
+        for grown, code in zip(self._encoded, codes, strict=True):
+            grown.write(code, at=grown.count)
+        self._decoded.write(self.codec.decode(codes), at=self._encoded_tokens)
+        self._encoded_tokens += x.shape[-2]
+
+    def read(self) -> torch.Tensor:
+        """All tokens in order, [1, heads, tokens, channels], in float32."""
+        return self._decoded.view
+
+    def keep(self, index: torch.Tensor) -> None:
+        """Keep the tokens at `index`, [heads, kept], of each head. For codecs of single tokens, nothing held back."""
+        assert self.lump == 1  # tokens of a group can't leave one by one
+        assert self._recent is None
+        for grown in (*self._encoded, self._decoded):
+            grown.keep(index)
+        self._encoded_tokens = index.shape[-1]
