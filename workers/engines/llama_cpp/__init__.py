@@ -16,7 +16,7 @@ from workers.engines.served import Found, ServedEngine, integer, served_length
 MIB: Final = 2**20
 ALLOCATED: Final = re.compile(
     r"llama_kv_cache(?:_unified)?: size =\s*(?P<size>[\d.]+) MiB \(\s*(?P<cells>\d+) cells,\s*(?P<layers>\d+) layers,"
-    r"\s*(?P<seqs>\d+)/\s*\d+ seqs\), K \((?P<keys>\w+)\):\s*(?P<key_size>[\d.]+) MiB,"
+    r"\s*\d+/\s*(?P<streams>\d+) seqs\), K \((?P<keys>\w+)\):\s*(?P<key_size>[\d.]+) MiB,"
     r" V \((?P<values>\w+)\):\s*(?P<value_size>[\d.]+) MiB"
 )
 """What it logs of every cache; models with windows have two."""
@@ -32,7 +32,7 @@ def command(plan: ArmPlan, port: int) -> tuple[str, ...]:
 
 
 def measured(log: str) -> Found:
-    """The caches that were allocated. A context of several streams has so many cells in each."""
+    """The caches that were allocated; each stream of one has its own cells."""
     found = list(ALLOCATED.finditer(log))
     if not found:
         return {}
@@ -40,9 +40,7 @@ def measured(log: str) -> Found:
         "/".join(dict.fromkeys(NATIVE.get(one[name], one[name]) for one in found))
         for name in ("keys", "values")
     )
-    streams = integer(r"llama_context: n_seq_max\s*=\s*(\d+)", log) or 1
-    is_unified = re.search(r"llama_context: kv_unified\s*=\s*true", log) is not None
-    cells = max(int(one["cells"]) for one in found) * (1 if is_unified else streams)
+    cells = max(int(one["cells"]) * int(one["streams"]) for one in found)
     size = sum(float(one["key_size"]) + float(one["value_size"]) for one in found) * MIB
     return {
         "cache_dtype": "/".join(dict.fromkeys((keys, values))),
@@ -59,7 +57,8 @@ def reported(models: Mapping[str, Any], log: str) -> Found:
     reuse = re.search(r"gatekeeper: prefix caching is (on|off)", log)
     return {
         "max_num_seqs": slots,
-        "max_model_len": integer(r"llama_context: n_ctx_seq\s*=\s*(\d+)", log) or served_length(models),
+        # Our server holds requests to this; the slots have it rounded up to 256 tokens.
+        "max_model_len": served_length(models) or integer(r"llama_context: n_ctx_seq\s*=\s*(\d+)", log),
         "max_num_batched_tokens": integer(r"llama_context: n_ubatch\s*=\s*(\d+)", log),
         "prefix_caching": reuse.group(1) == "on" if reuse else None,
     }
