@@ -45,7 +45,10 @@ def list_models() -> None:
 @model.command()
 @click.argument("name")
 @click.option(
-    "--source", required=True, metavar="PATH|HUB_ID", help="A directory on the workers, or a hub id."
+    "--source",
+    required=True,
+    metavar="PATH|HUB_ID",
+    help="A directory or GGUF file on the workers, or a hub id.",
 )
 @click.option("--revision", help="The hub revision to pin.")
 @click.option(
@@ -78,16 +81,16 @@ def forget(*, name: str) -> None:
 def make_entry(name: str, *, source: str, revision: str | None, config: Path | None) -> Model:
     """The registry's entry. Raises InvalidInput or UnreadableInput."""
     folder = Path(source).expanduser()
-    is_folder = folder.is_dir()
-    if not is_folder and (source.startswith(("/", ".", "~")) or source.count("/") != 1):
-        allowed = "an existing directory, or a hub id such as org/name"
+    is_folder, is_gguf = folder.is_dir(), folder.suffix == ".gguf" and folder.is_file()
+    if not (is_folder or is_gguf) and (source.startswith(("/", ".", "~")) or source.count("/") != 1):
+        allowed = "an existing directory, a GGUF file, or a hub id such as org/name"
         raise InvalidInput(
             [FieldProblem(field="source", problem=f"{source!r} does not exist", allowed=allowed)]
         )
     if config is None and is_folder:
         config = folder / "config.json"
     shape = ModelShape.from_hf_config(read_config(config)) if config else None
-    where = str(folder.resolve()) if is_folder else source
+    where = str(folder.resolve()) if is_folder or is_gguf else source
     try:
         return Model(name=name, source=where, revision=revision, shape=shape)
     except ValidationError as error:

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gatekeeper.domain.kv_config import Fp8, KVConfig, NoEviction, NoQuantization, SlidingWindow, TurboQuant
+from gatekeeper.domain.kv_config import (
+    Fp8,
+    GgmlBlocks,
+    KVConfig,
+    NoEviction,
+    NoQuantization,
+    Quantization,
+    SlidingWindow,
+    TurboQuant,
+)
 from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.vllm_flags import cache_dtype, same_argument
@@ -70,13 +79,20 @@ def changed(baseline: Sequence[Observation], candidate: Sequence[Observation]) -
 
 def _dtype(plan: ArmPlan, effective: EffectiveConfig) -> Observation:
     """What the engine's configuration calls the cache. Silence is a mismatch: without this nothing is known."""
-    requested, seen = cache_dtype(plan.config.quantization), effective.cache_dtype
+    requested, seen = _named(plan.config.quantization), effective.cache_dtype
     agrees = seen in ("auto", *SIXTEEN_BIT) if requested == "auto" else seen == requested
-    shown = "16-bit" if requested == "auto" else str(requested)
+    shown = "16-bit" if requested == "auto" else requested
     return Observation(
         setting="cache_dtype", requested=shown, effective=seen, agrees=agrees,
         evidence=effective.evidence.get("cache_dtype"),
     )  # fmt: skip
+
+
+def _named(quantization: Quantization) -> str:
+    """vLLM's name of a cache, which the readers of other engines use too; llama.cpp's own for its block formats."""
+    if isinstance(quantization, GgmlBlocks):
+        return "/".join(dict.fromkeys((quantization.scheme, quantization.values or quantization.scheme)))
+    return cache_dtype(quantization) or quantization.scheme
 
 
 def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:

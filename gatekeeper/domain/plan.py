@@ -9,8 +9,10 @@ import math
 from pydantic import Field
 
 from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.capability import capability_problems
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
+from gatekeeper.domain.engine_flags import engine_flags
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
@@ -23,7 +25,6 @@ from gatekeeper.domain.vllm_flags import (
     TYPED_ARGUMENTS,
     Device,
     argument_problem,
-    serve_flags,
     unsupported,
 )
 from gatekeeper.domain.waiver import Waiver
@@ -68,7 +69,11 @@ class ArmPlan(Closed):
         scheduling = self.config.scheduling.model_copy(update=lengths)
         pool = () if self.pool_blocks is None else ("--num-gpu-blocks-override", str(self.pool_blocks))
         return (
-            *serve_flags(self.config.model_copy(update={"scheduling": scheduling}), shape=self.model.shape),
+            *engine_flags(
+                self.engine,
+                self.config.model_copy(update={"scheduling": scheduling}),
+                shape=self.model.shape,
+            ),
             *pool,
         )
 
@@ -172,17 +177,22 @@ def make_plan(
 ) -> Plan:
     """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
+    engine = change.engine or "vllm"
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
     problems += _idle_problems(change, device)
     for arm, config in configs.items():
-        problems += unsupported(config, arm=arm, device=device)
+        problems += (
+            unsupported(config, arm=arm, device=device)
+            if engine == "vllm"
+            else capability_problems(engine, device, config, arm=arm)
+        )
         problems += _argument_problems(config, arm, allowed_arguments)
         problems += _scheduling_problems(config, arm, suite)
     if problems:
         raise InvalidInput(problems)
     arms = {
         arm: ArmPlan(
-            engine=change.engine or "vllm",
+            engine=engine,
             device=device,
             model=model,
             config=config,

@@ -179,7 +179,7 @@ def serve_flags(config: KVConfig, *, shape: ModelShape | None) -> tuple[str, ...
         flags += ["--kv-offloading-size", f"{config.reuse.offload_gib:g}"]
     flags += _window_flags(config, shape)
     for name, argument in sorted(config.engine_args.items()):
-        flags += _argument_flags(name, argument)
+        flags += argument_flags(name, argument)
     return tuple(flags)
 
 
@@ -201,7 +201,8 @@ def _window_flags(config: KVConfig, shape: ModelShape | None) -> list[str]:
             raise ValueError(f"vLLM does not implement {other.policy}")
 
 
-def _argument_flags(name: str, value: EngineArgument) -> list[str]:
+def argument_flags(name: str, value: EngineArgument) -> list[str]:
+    """A passed-through argument as one word, or as a switch."""
     flag = f"--{name.replace('_', '-')}"
     match value:
         case True:

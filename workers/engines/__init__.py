@@ -8,9 +8,19 @@ from typing import Final
 from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.plan import ArmPlan
 from workers.engines.base import Engine
+from workers.engines.llama_cpp import LLAMA_CPP
+from workers.engines.lmdeploy import LMDEPLOY
+from workers.engines.sglang import SGLANG
+from workers.engines.tensorrt_llm import TENSORRT_LLM
 from workers.engines.vllm import Vllm
 
-ENGINES: Final[Mapping[EngineName, Engine]] = {"vllm": Vllm()}
+ENGINES: Final[Mapping[EngineName, Engine]] = {
+    "vllm": Vllm(),
+    "llama_cpp": LLAMA_CPP,
+    "sglang": SGLANG,
+    "lmdeploy": LMDEPLOY,
+    "tensorrt_llm": TENSORRT_LLM,
+}
 
 
 def choose(plan: ArmPlan) -> Engine:
