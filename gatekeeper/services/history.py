@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 from uuid import UUID
@@ -15,9 +16,14 @@ from gatekeeper.services import assemble, cursor
 from gatekeeper.services.views import ArtifactView, DeltaView, EventBatch, Page, RunDetail, RunSummary
 from gatekeeper.storage import arms, artifacts, events, queries, runs
 from gatekeeper.storage.database import Sessions, transaction
+from gatekeeper.storage.queries import Headline
 
 MAX_PAGE: Final = 200
 EVENTS_AT_ONCE: Final = 500
+
+HEADLINES: Final = ("decode_kl", "kv_capacity_ratio", "throughput_ratio")
+"""The metrics that a list of runs shows."""
+TREND: Final = 12
 
 Words = Annotated[str, Field(min_length=1, max_length=200)]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
@@ -28,13 +34,20 @@ Instant = Annotated[
 
 
 class RunFilters(Closed):
-    """Which runs. `q` looks into name, model, repository, commit, author and run id."""
+    """Which runs. `q` looks into name, model, repository, commit, author and run id.
+
+    `ref`: a repository, or the beginning of a commit. `since` and `until`: submitted from then on, and before then.
+    """
 
     model: Words | None = None
     verdict: Verdict | None = None
     state: RunState | None = None
     scheme: Words | None = None
+    eviction: Words | None = None
+    author: Words | None = None
+    ref: Words | None = None
     since: Instant | None = None
+    until: Instant | None = None
     q: Words | None = None
     limit: Limit = 50
     cursor: Words | None = None
@@ -61,6 +74,26 @@ def list_runs(sessions: Sessions, filters: RunFilters) -> Page[RunSummary]:
         page = [assemble.run_summary(row) for row in rows[: filters.limit]]
     more = len(rows) > filters.limit
     return Page(items=tuple(page), next_cursor=cursor.encode_run(page[-1]) if more else None)
+
+
+def list_headlines(sessions: Sessions, run_ids: Sequence[UUID]) -> Mapping[tuple[UUID, str], Headline]:
+    """The few figures that a list shows of these runs, by run and metric."""
+    with transaction(sessions) as session:
+        return queries.list_headlines(session, run_ids, HEADLINES) if run_ids else {}
+
+
+def list_trends(sessions: Sessions, found: Sequence[RunSummary]) -> Mapping[UUID, tuple[float, ...]]:
+    """For each of these runs with a value, the first headline metric of its model's latest TREND runs up to it."""
+    if not found:
+        return {}
+    newest = max(run.created_at for run in found)
+    trends: dict[UUID, tuple[float, ...]] = {}
+    with transaction(sessions) as session:
+        for model in sorted({run.model for run in found}):
+            course = queries.list_course(session, model, HEADLINES[0], until=newest, limit=len(found) + TREND)
+            for place, (run_id, _) in enumerate(course):
+                trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
+    return {run.run_id: trends[run.run_id] for run in found if run.run_id in trends}
 
 
 def get_run(sessions: Sessions, run_id: UUID) -> RunDetail:

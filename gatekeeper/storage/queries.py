@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, case, cast, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased, defer
 
 from gatekeeper.domain.run import RunState
+from gatekeeper.domain.verdict import Outcome
 from gatekeeper.storage.base import Json, StorableText
 from gatekeeper.storage.tables import DeltaRow, RunRow
 
@@ -35,7 +36,11 @@ RUN_CONDITIONS: Final[Mapping[str, Condition]] = {
     "verdict": lambda value: RunRow.verdict == value,
     "state": lambda value: RunRow.state == value,
     "scheme": lambda value: RunRow.scheme == value,
+    "eviction": lambda value: RunRow.eviction == value,
+    "author": lambda value: RunRow.author == value,
+    "ref": lambda value: or_(RunRow.repo == value, RunRow.commit.startswith(value, autoescape=True)),
     "since": lambda value: RunRow.created_at >= value,
+    "until": lambda value: RunRow.created_at < value,
     "q": _any_text,
 }
 DELTA_CONDITIONS: Final[Mapping[str, Condition]] = {
@@ -46,6 +51,10 @@ DELTA_CONDITIONS: Final[Mapping[str, Condition]] = {
     "finding": lambda value: DeltaRow.finding == value,
     "since": lambda value: DeltaRow.created_at >= value,
 }
+
+
+OVER_ALL: Final = (DeltaRow.group == "all", DeltaRow.mode == "cold")
+"""What stands for a metric where only one figure of it is shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,3 +113,47 @@ def list_deltas(
     if after is not None:
         statement = statement.where(DeltaRow.id < after)
     return list(session.scalars(statement.order_by(DeltaRow.id.desc()).limit(limit)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    """One figure of one run, with the outcome of the rule that speaks of it, if one does."""
+
+    estimate: float
+    lower: float | None
+    upper: float | None
+    finding: Outcome | None
+    severity: str | None
+
+
+def list_headlines(
+    session: Session, run_ids: Sequence[UUID], metrics: Sequence[str]
+) -> dict[tuple[UUID, str], Headline]:
+    """These metrics of these runs, over all items of the cold mode, by run and metric."""
+    row = DeltaRow
+    columns = select(row.run_id, row.metric, row.estimate, row.lower, row.upper, row.finding, row.severity)
+    wanted = columns.where(row.run_id.in_(run_ids), row.metric.in_(metrics), *OVER_ALL)
+    return {
+        (found.run_id, found.metric): Headline(
+            estimate=found.estimate,
+            lower=found.lower,
+            upper=found.upper,
+            finding=Outcome(found.finding) if found.finding else None,
+            severity=found.severity,
+        )
+        for found in session.execute(wanted)
+    }
+
+
+def list_course(
+    session: Session, model: str, metric: str, *, until: datetime, limit: int
+) -> list[tuple[UUID, float]]:
+    """A metric of a model's runs that were submitted up to `until`, the latest first: (run, estimate)."""
+    statement = (
+        select(DeltaRow.run_id, DeltaRow.estimate)
+        .join(RunRow, RunRow.id == DeltaRow.run_id)
+        .where(DeltaRow.model == model, DeltaRow.metric == metric, RunRow.created_at <= until, *OVER_ALL)
+        .order_by(DeltaRow.id.desc())
+        .limit(limit)
+    )
+    return [(run_id, estimate) for run_id, estimate in session.execute(statement)]

@@ -11,20 +11,28 @@ from pydantic import ValidationError
 
 from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.kv_config import Quantization
+from gatekeeper.domain.kv_config import Eviction, Quantization
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.services.history import RunFilters
 from gatekeeper.web import links
 
-FIELDS: Final = ("q", "verdict", "state", "model", "scheme", "since")
+FIELDS: Final = ("q", "verdict", "state", "model", "scheme", "eviction", "author", "ref", "since", "until")
+LESS_USUAL: Final = ("eviction", "author", "ref", "since", "until")
 PAGE_SIZE: Final = 50
 
-SCHEMES: Final[tuple[str, ...]] = tuple(
-    scheme
-    for member in get_args(get_args(Quantization)[0])
-    for scheme in get_args(member.model_fields["scheme"].annotation)
-)
+
+def _names(union: object, field: str) -> tuple[str, ...]:
+    """What the members of a discriminated union are called."""
+    return tuple(
+        name
+        for member in get_args(get_args(union)[0])
+        for name in get_args(member.model_fields[field].annotation)
+    )
+
+
+SCHEMES: Final = _names(Quantization, "scheme")
+POLICIES: Final = _names(Eviction, "policy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,9 +57,14 @@ class FilterForm:
     """The form above the list, filled in as the address says."""
 
     q: str
+    author: str
+    ref: str
     since: str
+    until: str
     choices: tuple[Choice, ...]
     is_active: bool
+    is_more: bool
+    """Whether one of the less usual filters is set."""
 
 
 def read_filters(query: Mapping[str, str]) -> RunFilters:
@@ -71,14 +84,19 @@ def filter_form(query: Mapping[str, str], *, models: Sequence[str]) -> FilterFor
         "state": RunState,
         "model": models,
         "scheme": SCHEMES,
+        "eviction": POLICIES,
     }
     return FilterForm(
         q=chosen["q"],
+        author=chosen["author"],
+        ref=chosen["ref"],
         since=chosen["since"],
+        until=chosen["until"],
         choices=tuple(
             _choice(name, [str(value) for value in values], chosen[name]) for name, values in known.items()
         ),
         is_active=any(chosen.values()),
+        is_more=any(chosen[name] for name in LESS_USUAL),
     )
 
 

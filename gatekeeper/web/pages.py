@@ -17,7 +17,7 @@ from gatekeeper.services.cancel import cancel
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
 from gatekeeper.storage.database import Sessions
-from gatekeeper.web import filters, headlines, item_pages, links
+from gatekeeper.web import filters, item_pages, links
 from gatekeeper.web.assets import ASSETS
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render, render_error
@@ -60,11 +60,11 @@ def list_runs(request: Request) -> Response:
         page = history.list_runs(sessions, filters.read_filters(query))
     except InvalidInput as error:
         problem = error.detail or str(error)
-    figures = headlines.load(sessions, [run.run_id for run in page.items])
+    figures = history.list_headlines(sessions, [run.run_id for run in page.items])
     return render(
         "runs.html",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
-        runs=run_lines(page.items, figures, now=datetime.now(UTC)),
+        runs=run_lines(page.items, figures, history.list_trends(sessions, page.items), now=datetime.now(UTC)),
         form=filters.filter_form(query, models=[model.name for model in models.list_models(sessions)]),
         problem=problem,
         is_live=any(run.state in OPEN_STATES for run in page.items),

@@ -221,6 +221,28 @@ def strip(lanes: Sequence[Lane], *, label: str) -> Strip:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spark:
+    """A course without axes, from zero; its last point is marked."""
+
+    width: int
+    height: int
+    label: str
+    points: str
+    last: tuple[float, float]
+
+
+SPARK_WIDTH, SPARK_HEIGHT = 72, 20
+
+
+def spark(values: Sequence[float], *, label: str) -> Spark:
+    """Draw values in order; the base is zero, so that heights compare."""
+    x = _scale(0, len(values) - 1, 2, SPARK_WIDTH - 4)
+    y = _scale(min(0.0, *values), max(0.0, *values), SPARK_HEIGHT - 3, 3)
+    dots = [(x(place), y(value)) for place, value in enumerate(values)]
+    return Spark(width=SPARK_WIDTH, height=SPARK_HEIGHT, label=label, points=_path(dots), last=dots[-1])
+
+
 def nice_ticks(low: float, high: float, *, about: int = 4) -> tuple[float, ...]:
     """Round values that enclose low to high."""
     if not high > low:

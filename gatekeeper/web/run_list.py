@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import TypeAlias, cast
+from uuid import UUID
 
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.run import RunState
 from gatekeeper.services.views import RunSummary
-from gatekeeper.web import badges, figures, links
+from gatekeeper.storage.queries import Headline
+from gatekeeper.web import badges, figures, links, plots
 from gatekeeper.web.badges import Badge
-from gatekeeper.web.headlines import Headline, Headlines
+from gatekeeper.web.plots import Spark
 from gatekeeper.web.times import Moment, moment
+
+Headlines: TypeAlias = Mapping[tuple[UUID, str], Headline]
+"""By run and metric."""
+Trends: TypeAlias = Mapping[UUID, Sequence[float]]
+"""By run: decode KL of its model's latest runs up to it."""
 
 OPEN_STATES = (RunState.QUEUED, RunState.RUNNING)
 
@@ -47,6 +54,7 @@ class RunLine:
     model: str
     candidate: str
     decode_kl: Figure
+    trend: Spark | None
     capacity: Figure
     throughput: Figure
     progress: ProgressView | None
@@ -55,9 +63,11 @@ class RunLine:
     submitted: Moment
 
 
-def run_lines(runs: Sequence[RunSummary], headlines: Headlines, *, now: datetime) -> tuple[RunLine, ...]:
+def run_lines(
+    runs: Sequence[RunSummary], headlines: Headlines, trends: Trends, *, now: datetime
+) -> tuple[RunLine, ...]:
     """The rows of a page of runs."""
-    return tuple(_line(run, headlines, now) for run in runs)
+    return tuple(_line(run, headlines, trends.get(run.run_id, ()), now) for run in runs)
 
 
 def ref_label(repo: str | None, commit: str | None) -> str:
@@ -82,7 +92,15 @@ def progress_view(run: RunSummary) -> ProgressView | None:
     return ProgressView(text=text, done=progress.done, total=progress.total if progress.total > 1 else 0)
 
 
-def _line(run: RunSummary, headlines: Headlines, now: datetime) -> RunLine:
+def _trend(values: Sequence[float]) -> Spark | None:
+    """One value is no course."""
+    if len(values) < 2:
+        return None
+    told = ", ".join(figures.number("decode_kl", value) for value in values)
+    return plots.spark(values, label=f"Decode KL of this model's last {len(values)} runs up to this: {told}")
+
+
+def _line(run: RunSummary, headlines: Headlines, trend: Sequence[float], now: datetime) -> RunLine:
     def figure(metric: str) -> Figure:
         return _figure(metric, headlines.get((run.run_id, metric)), is_open=run.state in OPEN_STATES)
 
@@ -93,6 +111,7 @@ def _line(run: RunSummary, headlines: Headlines, now: datetime) -> RunLine:
         model=run.model,
         candidate=run.candidate,
         decode_kl=figure("decode_kl"),
+        trend=_trend(trend),
         capacity=figure("kv_capacity_ratio"),
         throughput=figure("throughput_ratio"),
         progress=progress_view(run),

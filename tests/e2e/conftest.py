@@ -6,13 +6,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from gatekeeper.app import create_app
 from gatekeeper.services.context import Context
@@ -21,6 +21,9 @@ from tests.e2e.stored_runs import StoredRuns, store_runs
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+BORN_OF_THE_TEST = "Failed to load resource: the server responded with a status of 404"
+Open = Callable[..., Page]
+"""A path and the options of a browser context -> the page there."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,47 @@ def browser() -> Iterator[Browser]:
 def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots go."""
     return tmp_path_factory.mktemp("screenshots")
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[Open]:
+    """Open a path; at the end, nothing may have been complained about or asked of another host."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_path(path: str, **options: object) -> Page:
+        context = browser.new_context(base_url=site.url, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith(site.url) else complaints.append(f"asked {request.url}")
+            ),
+        )
+        page.add_init_script(
+            "document.addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
+        )
+        page.goto(path)
+        return page
+
+    yield open_path
+    for context in contexts:
+        context.close()
+    assert [entry for entry in complaints if BORN_OF_THE_TEST not in entry] == []
+
+
+def every_page(site: Site) -> dict[str, str]:
+    """A path of every kind of page, by name."""
+    failed = f"/runs/{site.runs.failed}"
+    return {
+        "runs": "/runs",
+        "items": f"{failed}/items",
+        "tokens": f"{failed}/tokens?item=doc-03",
+        **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
+    }
 
 
 def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
 from gatekeeper.catalog import get_policy
 from gatekeeper.services import history
-from tests.e2e.conftest import Site
+from tests.e2e.conftest import Open, Site, every_page
 from tests.e2e.stored_runs import advance, finish, finished_run, running_run
 from tests.unit.web import samples
 
@@ -21,49 +20,6 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=15_000)  # a busy machine
 
 WIDTHS = {"phone": (360, 780), "laptop": (1280, 800), "wall": (2560, 1300)}
-BORN_OF_THE_TEST = "Failed to load resource: the server responded with a status of 404"
-Open = Callable[..., Page]
-
-
-@pytest.fixture
-def open_page(browser: Browser, site: Site) -> Iterator[Open]:
-    """Open a path; at the end, nothing may have been complained about or asked of another host."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_path(path: str, **options: object) -> Page:
-        context = browser.new_context(base_url=site.url, **options)  # type: ignore[arg-type]
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith(site.url) else complaints.append(f"asked {request.url}")
-            ),
-        )
-        page.add_init_script(
-            "document.addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
-        )
-        page.goto(path)
-        return page
-
-    yield open_path
-    for context in contexts:
-        context.close()
-    assert [entry for entry in complaints if BORN_OF_THE_TEST not in entry] == []
-
-
-def every_page(site: Site) -> dict[str, str]:
-    """A path of every kind of page, by name."""
-    failed = f"/runs/{site.runs.failed}"
-    return {
-        "runs": "/runs",
-        "items": f"{failed}/items",
-        "tokens": f"{failed}/tokens?item=doc-03",
-        **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
-    }
 
 
 def rows(site: Site) -> int:
@@ -229,7 +185,7 @@ def test_the_keyboard_reaches_what_matters(open_page: Open, site: Site) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     reached = set()
-    for _ in range(40):
+    for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(str(page.evaluate("document.activeElement.textContent")).strip())
     assert {"Runs", "Findings", "As a table", "as JSON", "Command line", "candidate/engine.log"} <= reached

@@ -131,3 +131,27 @@ def test_events_continue_after_the_last_one_seen(world: World) -> None:
     world.claim(run_id)
     second = history.events_after(world.sessions, run_id, first.events[-1].seq)
     assert [event.payload["state"] for event in second.events] == ["running"]
+
+
+def test_runs_are_found_by_where_they_come_from_and_when(world: World) -> None:
+    mine = world.submit(ref={"repo": "serving", "commit": "3f2a91c0", "author": "Ada"})
+    window = world.submit(candidate={"eviction": {"policy": "sliding_window", "window": 128}})
+    with transaction(world.sessions) as session:
+        session.execute(
+            update(RunRow).where(RunRow.id == mine).values(created_at=datetime(2026, 1, 2, tzinfo=UTC))
+        )
+    assert ids(world, author="Ada") == ids(world, ref="serving") == ids(world, ref="3f2a") == [mine]
+    assert ids(world, ref="f2a") == ids(world, ref="serv") == ids(world, author="ada") == []
+    assert ids(world, eviction="sliding_window") == [window]
+    assert ids(world, until=datetime(2026, 1, 3, tzinfo=UTC)) == [mine]
+    assert ids(world, since=datetime(2026, 1, 3, tzinfo=UTC)) == [window]
+
+
+def test_a_list_shows_headlines_and_their_course(world: World) -> None:
+    runs = [finished(world) for _ in range(3)]
+    listed = history.list_runs(world.sessions, RunFilters()).items
+    headline = history.list_headlines(world.sessions, runs)[runs[0], "decode_kl"]
+    assert (headline.estimate, headline.finding, headline.severity) == (0.027, Outcome.PASSED, "block")
+    trends = history.list_trends(world.sessions, listed)
+    assert [len(trends[run_id]) for run_id in runs] == [1, 2, 3]
+    assert history.list_headlines(world.sessions, []) == {}

@@ -70,7 +70,7 @@ def page_of(run: RunDetail, *, needs_token: bool = False) -> str:
 
 def list_of(*runs: RunDetail) -> str:
     values: dict[str, Any] = {
-        "runs": run_lines(runs, {}, now=samples.NOW),
+        "runs": run_lines(runs, {}, {run.run_id: (0.1, 0.2) for run in runs}, now=samples.NOW),
         "form": filters.filter_form({}, models=["smollm2-135m"]),
         "problem": "",
         "is_live": True,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Outcome
 from gatekeeper.services.views import Progress, RunSummary
-from gatekeeper.web.headlines import Headline, Headlines
-from gatekeeper.web.run_list import RunLine, progress_view, ref_label, run_lines
+from gatekeeper.storage.queries import Headline
+from gatekeeper.web.run_list import Headlines, RunLine, progress_view, ref_label, run_lines
 from tests.unit.web import samples
 
 
-def line(run: RunSummary, headlines: Headlines | None = None) -> RunLine:
-    return run_lines([run], headlines or {}, now=samples.NOW)[0]
+def line(run: RunSummary, headlines: Headlines | None = None, trend: tuple[float, ...] = ()) -> RunLine:
+    return run_lines([run], headlines or {}, {run.run_id: trend}, now=samples.NOW)[0]
 
 
 def headline(estimate: float, finding: Outcome | None = None, severity: str | None = None) -> Headline:
@@ -82,3 +82,12 @@ def test_labels_leave_out_what_is_not_there() -> None:
         "c",
         "",
     ]
+
+
+def test_a_course_is_drawn_from_two_runs_on_and_told_in_words() -> None:
+    run = samples.detail(*samples.passing())
+    assert line(run, trend=(0.02,)).trend is None
+    spark = line(run, trend=(0.02, 0.04)).trend
+    assert spark is not None
+    assert spark.label.endswith("last 2 runs up to this: 0.0200, 0.0400")
+    assert spark.last[1] < spark.height / 2
