@@ -51,6 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=api.VERSION,
         description=DESCRIPTION,
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )

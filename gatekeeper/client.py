@@ -192,6 +192,11 @@ class Client:
         """A page of deltas, across runs."""
         return self._list("/api/v1/deltas", filters)
 
+    def export_deltas(self, **filters: str | None) -> bytes:
+        """All deltas that meet the filters, as a file of the `format` csv or parquet. Raises InvalidInput."""
+        named = {key: value for key, value in filters.items() if value is not None}
+        return self._request("GET", "/api/v1/export/deltas", params=named).content
+
     def list_baselines(self) -> Document:
         """The stored baselines."""
         return self._list("/api/v1/baselines", {})
@@ -206,11 +211,14 @@ class Client:
         )
 
     def _json(self, method: str, path: str, **arguments: Any) -> Document:
+        return _document(self._request(method, path, **arguments))
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with _translated(self.url):
             response = self._http.request(method, path, **arguments)
         if response.is_error:
             raise _refusal(response)
-        return _document(response)
+        return response
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from gatekeeper.api.guard import SAFE_METHODS
 from gatekeeper.api.problems import MEDIA_TYPE, Problem
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Change, Deployment, Name, Ref
@@ -158,6 +159,20 @@ def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def _say_who_may(document: dict[str, Any]) -> None:
+    """Declare the token: what changes something needs it where the operator has set one."""
+    token = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "GATEKEEPER_API_TOKEN, if the operator set it.",
+    }
+    document["components"]["securitySchemes"] = {"token": token}
+    for operations in document["paths"].values():
+        for method, operation in operations.items():
+            if method.upper() not in SAFE_METHODS:
+                operation["security"] = [{"token": []}, {}]
+
+
 def install(app: FastAPI) -> None:
     """Let `app` describe itself with the bodies and problems above."""
 
@@ -173,6 +188,7 @@ def install(app: FastAPI) -> None:
             _, found = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
             components = document.setdefault("components", {}).setdefault("schemas", {})
             document["components"]["schemas"] = found["$defs"] | components
+            _say_who_may(document)
             app.openapi_schema = document
         return app.openapi_schema
 

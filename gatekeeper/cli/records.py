@@ -15,6 +15,7 @@ from gatekeeper.cli.gate import check_output, format_option, output_option, prin
 from gatekeeper.cli.gating import await_run, page_url
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.client import Document
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Outcome, Verdict
 from gatekeeper.reporting.figures import number, title
@@ -87,12 +88,35 @@ def show(
 @limit_option
 @cursor_option
 @json_option
-def deltas(*, server: str | None, as_json: bool, **filters: Any) -> None:
+@click.option("--run", "run_id", metavar="RUN", help="With --export: of this run only.")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all of them, not one page, to this .csv or .parquet file.",
+)
+def deltas(
+    *, server: str | None, as_json: bool, run_id: str | None, export: Path | None, **filters: Any
+) -> None:
     """List measured deltas across runs, newest first."""
+    if export is not None:
+        _export(export, server, filters | {"run_id": run_id})
+        return
     with existing_service(load_settings(), server) as client:
         page = client.list_deltas(**filters)
     header = ("metric", "mode", "group", "estimate", "finding", "change", "model", "run")
     print_page(page, as_json=as_json, header=header, row=_delta_row)
+
+
+def _export(target: Path, server: str | None, filters: Mapping[str, Any]) -> None:
+    form = target.suffix.removeprefix(".")
+    if form not in ("csv", "parquet"):
+        problem = f"{target.name} does not say its format"
+        raise InvalidInput([FieldProblem(field="export", problem=problem, allowed="a .csv or .parquet file")])
+    check_output(target)
+    kept = {key: value for key, value in filters.items() if key not in ("limit", "cursor")}
+    with existing_service(load_settings(), server) as client:
+        target.write_bytes(client.export_deltas(format=form, **kept))
+    click.echo(str(target))
 
 
 def _delta_row(item: Document) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -111,3 +112,14 @@ def test_without_a_service_the_way_to_one_is_named(run: Run) -> None:
     result = run("runs")
     assert result.exit_code == 3
     assert "gatekeeper up" in result.stderr
+
+
+def test_deltas_are_exported_to_a_file_whose_name_says_the_format(
+    service: FakeService, run: Run, tmp_path: Path
+) -> None:
+    service.reply("GET /api/v1/export/deltas", "id,run_id\r\n")
+    target = tmp_path / "deltas.csv"
+    assert run("deltas", "--metric", "accuracy", "--export", target, "--server", service.url).exit_code == 0
+    assert target.read_bytes() == b"id,run_id\r\n"
+    assert service.seen[0][0] == "GET /api/v1/export/deltas?format=csv&metric=accuracy"
+    assert run("deltas", "--export", tmp_path / "deltas.xlsx", "--server", service.url).exit_code == 4
