@@ -12,6 +12,7 @@ from gatekeeper.api.dependencies import ContextOf
 from gatekeeper.api.openapi import problems
 from gatekeeper.api.problems import HEADERS, problem_response
 from gatekeeper.domain.errors import FieldProblem, ServiceUnavailable
+from gatekeeper.services import metrics
 from gatekeeper.storage import database
 
 router = APIRouter(tags=["health"])
@@ -43,6 +44,20 @@ def is_ready(request: Request, context: ContextOf) -> Response:
         errors=failures,
         headers=HEADERS[status],
     )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {}}, "description": "Prometheus metrics."},
+        **problems(_503="The database is away."),
+    },
+)
+def get_metrics(request: Request, context: ContextOf) -> Response:
+    """The service's own metrics for Prometheus, computed from the database."""
+    content, media_type = metrics.exposition(context.sessions, request.headers.get("accept", ""))
+    return Response(content, media_type=media_type)
 
 
 def _failure(name: str, check: Callable[[], None]) -> FieldProblem | None:

@@ -136,6 +136,8 @@ class EventRow(Base):
     kind: Mapped[str]
     payload: Mapped[Json]
 
+    __table_args__ = (Index("ix_events_states", "kind", postgresql_where=text("kind = 'state'")),)
+
 
 class ArtifactRow(Base):
     """A log or another text that a run left behind."""

@@ -1,4 +1,4 @@
-"""Waivers, webhooks with their outbox, promotions.
+"""Waivers, webhooks with their outbox, promotions, an index for counting verdicts.
 
 Revision ID: 0004
 Revises: 0003
@@ -90,11 +90,13 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="pk_promotions"),
     )
+    op.create_index("ix_events_states", "events", ["kind"], postgresql_where=sa.text("kind = 'state'"))
     op.create_index("ix_promotions_run_id", "promotions", ["run_id"])
     op.create_index("ix_promotions_model_id", "promotions", ["model", "id"])
 
 
 def downgrade() -> None:
     """Take back."""
+    op.drop_index("ix_events_states", "events")
     for table in ("promotions", "deliveries", "webhooks", "waivers"):
         op.drop_table(table)
