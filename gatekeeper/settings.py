@@ -25,6 +25,8 @@ class Settings(BaseSettings):
     """None: Celery's filesystem transport under `home`."""
     host: str = "127.0.0.1"
     port: int = Field(default=8800, ge=1, le=65535)
+    log_format: Literal["text", "json"] = "text"
+    """How the service and its workers log; `json`: one object a line, with the run's id."""
     public_url: str | None = None
     """Where people reach this service, such as https://gate.example.org; messages link to it."""
     webhook_networks: tuple[str, ...] = ()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import logging.config
 from functools import lru_cache
 from uuid import UUID
 
+from celery.signals import setup_logging
+
+from gatekeeper import logs
 from gatekeeper.queue import TASK, make_celery
 from gatekeeper.settings import Settings
 from gatekeeper.storage.database import Sessions, make_engine, make_sessions
@@ -16,6 +20,15 @@ logging.getLogger("httpx").setLevel(
 )  # a line per poll of an engine would drown everything else
 settings = Settings()
 app = make_celery(settings)
+
+
+def log_as_json(**_: object) -> None:
+    """Configure logging in Celery's place."""
+    logging.config.dictConfig(logs.CONFIG)
+
+
+if settings.log_format == "json":
+    setup_logging.connect(log_as_json, weak=False)
 
 
 @lru_cache(maxsize=1)
@@ -29,4 +42,5 @@ def sessions() -> Sessions:
 @app.task(name=TASK)  # type: ignore[untyped-decorator]  # celery has no types
 def execute(run_id: str) -> None:
     """Work on a run."""
-    work_on(UUID(run_id), sessions(), settings)
+    with logs.about_run(UUID(run_id)):
+        work_on(UUID(run_id), sessions(), settings)

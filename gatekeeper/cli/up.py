@@ -6,11 +6,13 @@ import time
 
 import click
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
 from gatekeeper.cli.environment import load_settings, say
 from gatekeeper.cli.signals import Interrupted, interruptible
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.embedded.stack import Stack, migrated, running_stack
+from gatekeeper.logs import CONFIG
 
 WATCH_S = 0.5
 
@@ -56,6 +58,7 @@ def serve(*, host: str | None, port: int | None) -> None:
         host=host or settings.host,
         port=port or settings.port,
         timeout_graceful_shutdown=5,
+        log_config=CONFIG if settings.log_format == "json" else LOGGING_CONFIG,
     )
 
 
