@@ -76,6 +76,7 @@ def test_list_and_show_know_the_operators_own(
         "deep",
         "default",
         "fast",
+        "retrieval",
         "strict",
     ]
     assert "    cannot be used: The input was refused: rules: is missing" in listed
