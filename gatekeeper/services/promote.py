@@ -98,7 +98,7 @@ def with_reference(sessions: Sessions, document: dict[str, Any] | Change) -> dic
 
 def _refuse_what_did_not_pass(session: Session, run: RunRow) -> None:
     if run.verdict != Verdict.PASS:
-        raise NotPassed(f"run {run.id} is {run.verdict or run.state}")
+        raise NotPassed(f"run {run.id} is {run.verdict or run.state}; only PASS is promoted")
     now = waivers.database_time(session)
     for waiver in Report.model_validate(run.report, extra="ignore").waivers:
         if waiver.expires_at <= now:
