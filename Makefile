@@ -5,6 +5,7 @@
 #   make test         everything, including a gate on the real engine and a browser test
 #   make test-long    what takes real vLLM from ten minutes to an hour: every planted fault, engines taking turns
 #   make check        ruff, mypy, import directions, unit and architecture tests
+#   make docs         the documentation as a site, in build/docs
 #   make clean        removes the environment, caches and the built model; keeps the service's data
 #   make clean ALL=1  removes the service's data too
 #
@@ -17,7 +18,7 @@ BOOTSTRAP = python=$$(sh scripts/python.sh) && "$$python" scripts/bootstrap.py
 STEP := sh scripts/step.sh
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test test-long check lint clean env
+.PHONY: run test test-long check lint docs clean env
 .DEFAULT_GOAL := run
 .NOTPARALLEL:
 
@@ -43,10 +44,17 @@ lint:
 	@$(STEP) mypy $(BIN)/mypy
 	@$(STEP) imports $(BIN)/lint-imports --no-logo
 
+# mkdocs lives in an environment of its own: it shares no package with the service.
+docs: env
+	@test -x .venv-docs/bin/mkdocs || { $(BIN)/python -m venv .venv-docs && .venv-docs/bin/pip install --quiet -r requirements/docs.txt; }
+	@$(BIN)/python scripts/reference.py docs/reference
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --site-dir build/docs
+	@echo "build/docs/index.html"
+
 env:
 	@$(BOOTSTRAP) env
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info "$(GATEKEEPER_HOME)/models"
+	rm -rf .venv .venv-docs docs/reference .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info "$(GATEKEEPER_HOME)/models"
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(if $(ALL),rm -rf "$(GATEKEEPER_HOME)",@echo "kept the service's data in $(GATEKEEPER_HOME); make clean ALL=1 removes it")

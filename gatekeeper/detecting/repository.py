@@ -22,11 +22,11 @@ def detect(
     `paths`: git pathspecs to look at, all if empty. Raises InvalidInput.
     """
     fork = _fork(folder, base)
-    for path in _changed_files(folder, fork, paths):
+    for path, old_path in _changed_files(folder, fork, paths):
         if not is_candidate(path):
             continue
         try:
-            old = serving_commands(path, _old_text(folder, fork, path))
+            old = serving_commands(old_path, _old_text(folder, fork, old_path))
             new = serving_commands(path, _text(folder / path))
         except UnreadableInput as error:
             yield f"passed over: {error.detail}"
@@ -57,11 +57,17 @@ def _bad_base(base: str) -> InvalidInput:
     return InvalidInput([FieldProblem(field="base", problem=f"unknown {base!r}", allowed=allowed)])
 
 
-def _changed_files(folder: Path, fork: str, paths: Sequence[str]) -> list[str]:
-    """Changed or added files, relative to `folder`, those not committed yet included."""
-    tracked = _git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", fork, "--", *paths)
+def _changed_files(folder: Path, fork: str, paths: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, name before) of changed, moved or added files, relative to `folder`; those not committed yet included."""
+    options = ("--name-status", "-z", "--relative", "--find-renames", "--diff-filter=d")
+    words = iter(_git(folder, "diff", *options, fork, "--", *paths).split("\0"))
+    found = {}
+    for status in words:
+        if status:
+            old = next(words)
+            found[next(words) if status[0] in "RC" else old] = old
     new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
-    return sorted({*filter(None, tracked.split("\0")), *filter(None, new.split("\0"))})
+    return sorted((found | {path: path for path in new.split("\0") if path}).items())
 
 
 def _old_text(folder: Path, fork: str, path: str) -> str:

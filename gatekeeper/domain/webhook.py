@@ -32,7 +32,7 @@ SYMBOLS: Final[Mapping[str, str]] = {
 
 
 def wait_after(attempts: int) -> timedelta | None:
-    """How long to wait after so many failed attempts, doubling up to an hour; None: no more (after about 6 hours)."""
+    """How long to wait after so many failed attempts, doubling up to an hour; None: no more (after about 5 hours)."""
     if attempts >= MOST_ATTEMPTS:
         return None
     doubled: timedelta = FIRST_WAIT * 2 ** (attempts - 1)

@@ -133,6 +133,15 @@ def test_a_branch_is_held_against_where_it_left_its_base(repository: Path) -> No
     assert list(detect(repository, base="main", paths=("other",), allowed=ALLOWED, model=None)) == []
 
 
+def test_a_file_that_only_moved_changes_nothing(repository: Path) -> None:
+    git(repository, "mv", "deploy/compose.yaml", "deploy/docker compose.yaml")
+    git(repository, "commit", "-q", "-m", "moved")
+    assert list(detect(repository, base="HEAD~1", paths=(), allowed=ALLOWED, model=None)) == []
+    [found] = detect(repository, base="main", paths=(), allowed=ALLOWED, model=None)
+    assert isinstance(found, Detected)
+    assert found.path == "deploy/docker compose.yaml"
+
+
 def test_what_is_not_committed_yet_counts(repository: Path) -> None:
     (repository / "run.sh").write_text("vllm serve org/llama --kv-cache-dtype fp8_e5m2\n")
     found = list(detect(repository, base="HEAD", paths=(), allowed=ALLOWED, model="llama"))
