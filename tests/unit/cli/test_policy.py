@@ -73,9 +73,11 @@ def test_list_and_show_know_the_operators_own(
     assert [line for line in listed if not line.startswith(" ")] == [
         "broken",
         "chat",
+        "decode",
         "deep",
         "default",
         "fast",
+        "retrieval",
         "strict",
     ]
     assert "    cannot be used: The input was refused: rules: is missing" in listed
