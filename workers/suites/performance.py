@@ -183,7 +183,7 @@ def common_arguments(probe: PerformanceProbe, deployment: Deployment, plan: ArmP
         "--model", plan.model.source, "--served-model-name", plan.model.name,
         "--dataset-name", "random", "--num-prompts", str(probe.prompts),
         "--random-output-len", str(probe.output_tokens), "--ignore-eos", "--temperature", "0",
-        "--max-concurrency", str(deployment.concurrency), "--request-rate", f"{rate:g}" if rate else "inf",
+        "--max-concurrency", str(deployment.requests_in_flight), "--request-rate", f"{rate:g}" if rate else "inf",
         "--percentile-metrics", "ttft,itl,e2el", "--metric-percentiles", "50,90,99", "--disable-tqdm",
         *(["--goodput", *good] if good else []),
     ]  # fmt: skip

@@ -142,6 +142,7 @@ def test_the_load_is_the_deployed_one() -> None:
     assert words[words.index("--goodput") + 1 :] == ["ttft:200", "e2el:4000"]
     idle = performance.common_arguments(PROBE, Deployment(), plan)
     assert idle[idle.index("--request-rate") + 1] == "inf"
+    assert idle[idle.index("--max-concurrency") + 1] == str(Deployment().requests_in_flight)
     assert "--goodput" not in idle
 
 
