@@ -24,6 +24,9 @@ Batches = Annotated[int, Field(ge=1, le=20, strict=True)]
 ContextLength = Annotated[int, Field(ge=256, le=LARGEST, strict=True)]
 """Tokens of a whole sequence; fewer than 256 leave no room around what is asked."""
 
+SetName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+"""Names a file, so it has no dots and slashes."""
+
 Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""
 
@@ -118,12 +121,17 @@ class RetrievalProbe(Closed):
 
     `context_tokens`: tokens of prompt and answer together, by the model's own tokenizer, reached or just missed.
     `items_per_cell`: items of each family at each length, their facts spread evenly over the context.
+    `prompt_sets`: the operator's own prompts by name of their file, and how many of each; none is longer than the
+    longest of `context_tokens`.
     """
 
     probe: Literal["retrieval"]
     families: Annotated[tuple[Family, ...], Field(min_length=1)]
     context_tokens: Annotated[tuple[ContextLength, ...], Field(min_length=1)]
     items_per_cell: Annotated[int, Field(ge=1, le=1_000, strict=True)]
+    prompt_sets: dict[SetName, Annotated[int, Field(ge=1, le=10_000, strict=True)]] = Field(
+        default_factory=dict
+    )
     seed: NonNegativeInt = 0
     batches: Batches = 1
 
@@ -132,22 +140,27 @@ class RetrievalProbe(Closed):
         for field, values in (("families", self.families), ("context_tokens", self.context_tokens)):
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: an entry is there twice")
+        taken = sorted(set(self.prompt_sets) & set(get_args(Family)))
+        if taken:
+            raise ValueError(f"prompt_sets: {', '.join(taken)} is the name of a family")
         return self
 
     @property
     def items(self) -> dict[str, int]:
-        """By family, the number of items that will be measured."""
-        return dict.fromkeys(self.families, len(self.context_tokens) * self.items_per_cell)
+        """By family and prompt set, the number of items that will be measured."""
+        cells = len(self.context_tokens) * self.items_per_cell
+        return {**{str(family): cells for family in self.families}, **self.prompt_sets}
 
     def items_between(self, start: int, end: int) -> int:
-        """The number of items whose length is asked for in [start, end)."""
+        """The number of items whose length is asked for in [start, end); of prompt sets no length is known."""
         lengths = [length for length in self.context_tokens if start <= length < end]
         return len(self.families) * self.items_per_cell * len(lengths)
 
     @property
     def tokens(self) -> int:
         """Tokens of all items together, at most."""
-        return len(self.families) * self.items_per_cell * sum(self.context_tokens)
+        own = sum(self.prompt_sets.values()) * max(self.context_tokens)
+        return len(self.families) * self.items_per_cell * sum(self.context_tokens) + own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -116,7 +116,7 @@ def _probe_phrase(probe: Probe) -> str:
             return f"{kinds} freely continued by {probe.decode_tokens} tokens"
         case RetrievalProbe():
             lengths = ", ".join(map(str, probe.context_tokens))
-            families = f"{sum(probe.items.values())} items of {', '.join(probe.families)}"
+            families = f"{sum(probe.items.values())} items of {', '.join(probe.items)}"
             return f"{families} at {lengths} tokens, {probe.tokens:,} in all"
         case PerformanceProbe():
             return _speed_phrase(probe)

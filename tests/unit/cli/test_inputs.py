@@ -38,7 +38,7 @@ def _starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"model: m\ncandidate: {eviction: {policy: sliding_window, window: -5}}\n", "candidate.eviction.window"),
         (b"model: smollm2-135m\ncandidate: {}\n", "nothing to judge"),
         (f"{FP8}suite: huge\n".encode(), "suite: unknown 'huge' (allowed: "),
-        (f"{FP8}policy: lax\n".encode(), "policy: unknown 'lax' (allowed: deep, default, fast, retrieval, strict)"),
+        (f"{FP8}policy: lax\n".encode(), "policy: unknown 'lax' (allowed: decode, deep, default, fast,"),
         (b"model: smollm2-135m\ncandidate: {quantization: {scheme: nvfp4}}\n", "CPU backend does not store nvfp4"),
         (b"command: vllm serve smollm2-135m --trust-remote-code\n", "--trust-remote-code: this flag is forbidden"),
     ],

@@ -5,6 +5,7 @@ The model is a GGUF file. `server.py` translates requests and serves llama.cpp's
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -24,10 +25,15 @@ NATIVE: Final[Mapping[str, str]] = {"f16": "float16", "bf16": "bfloat16", "f32":
 
 
 def command(plan: ArmPlan, port: int) -> tuple[str, ...]:
-    """Our server's argv up to what the arm decides, spelled as llama.cpp's own."""
+    """Our server's argv up to what the arm decides, spelled as llama.cpp's own.
+
+    Its threads wait for each other by spinning, so one core is left to the requests: where a thread has to wait for its
+    core, all others do.
+    """
+    threads = max(1, len(os.sched_getaffinity(0)) - 1)
     return (
         sys.executable, "-m", "workers.engines.llama_cpp.server",
-        "--model", plan.model.source, "--alias", plan.model.name, "--port", str(port),
+        "--model", plan.model.source, "--alias", plan.model.name, "--port", str(port), "--threads", str(threads),
     )  # fmt: skip
 
 

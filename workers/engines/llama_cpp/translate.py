@@ -76,7 +76,7 @@ class Translator:
 
     def tokenize(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Token ids of a text, or of messages in the model's chat template."""
-        text, special = body.get("prompt"), bool(body.get("add_special_tokens", True))
+        text, special = body.get("prompt"), bool(body.get("add_special_tokens", "messages" not in body))
         if text is None:
             text = self._post("/apply-template", {"messages": body["messages"]})["prompt"]
         answer = self._post(

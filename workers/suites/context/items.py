@@ -80,7 +80,7 @@ def write_items(
         size = largest_fit(tokens, limit=length, guess=size)
         if not size:
             raise ProbeFailed(f"{item_id}: {tokens(1)} tokens at the least, {length} are allowed")
-        yield _item(tokenizer, draft(size), family, item_id)
+        yield write_item(tokenizer, draft(size), family, item_id)
 
 
 def largest_fit(count: Callable[[int], int], *, limit: int, guess: int) -> int:
@@ -117,7 +117,7 @@ def _sequence(tokenizer: Tokenizer, draft: Draft, parts: int | None = None) -> l
     return tokenizer.chat(draft.prompt, said)
 
 
-def _item(tokenizer: Tokenizer, draft: Draft, family: str, item_id: str) -> Item:
+def write_item(tokenizer: Tokenizer, draft: Draft, family: str, item_id: str) -> Item:
     """Cut the whole sequence where the tokens of its beginnings end: text does not tokenize piece by piece."""
     whole = _sequence(tokenizer, draft)
     cuts = [_common(_sequence(tokenizer, draft, parts), whole) for parts in range(len(draft.continuation))]

@@ -27,6 +27,7 @@ from workers.engines.errors import Unsupported
 from workers.suites.base import Bench, exercised, in_parallel
 from workers.suites.context.families import FAMILIES
 from workers.suites.context.items import Item, Tokenizer, write_items
+from workers.suites.context.prompt_sets import PromptSet
 from workers.suites.documents import Document
 from workers.suites.scoring import score_forced
 
@@ -52,7 +53,7 @@ def run(probe: RetrievalProbe, bench: Bench) -> None:
 
 
 def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
-    """The items of every family that the model can be asked; a chat needs a chat template."""
+    """The items of every family that the model can be asked, and the operator's; a chat needs a chat template."""
     tokenizer, unwritten = Tokenizer(server=bench.server), dict[str, str]()
     for family in probe.families:
         try:
@@ -68,6 +69,9 @@ def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
         except Unsupported as error:
             unwritten[family] = error.detail
             bench.sink.skipped(f"{SUITE}/{family}", error.detail)
+    for name, size in probe.prompt_sets.items():
+        own = PromptSet(name=name, count=size, folder=bench.tasks_dir)
+        yield from own.items(tokenizer, longest=max(probe.context_tokens))
     if len(unwritten) == len(probe.families):
         raise Unsupported(next(iter(unwritten.values())))
 
