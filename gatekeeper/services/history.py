@@ -16,7 +16,7 @@ from gatekeeper.services import assemble, cursor
 from gatekeeper.services.views import ArtifactView, DeltaView, EventBatch, Page, RunDetail, RunSummary
 from gatekeeper.storage import arms, artifacts, events, queries, runs
 from gatekeeper.storage.database import Sessions, transaction
-from gatekeeper.storage.queries import Headline
+from gatekeeper.storage.queries import Headline, PastDelta
 
 MAX_PAGE: Final = 200
 EVENTS_AT_ONCE: Final = 500
@@ -94,6 +94,14 @@ def list_trends(sessions: Sessions, found: Sequence[RunSummary]) -> Mapping[UUID
             for place, (run_id, _) in enumerate(course):
                 trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
     return {run.run_id: trends[run.run_id] for run in found if run.run_id in trends}
+
+
+def list_past(
+    sessions: Sessions, model: str, metric: str, *, scheme: str | None = None
+) -> tuple[PastDelta, ...]:
+    """A metric of a model over its latest runs, the latest first; at most MAX_PAGE."""
+    with transaction(sessions) as session:
+        return tuple(queries.list_past(session, model, metric, scheme=scheme, limit=MAX_PAGE))
 
 
 def get_run(sessions: Sessions, run_id: UUID) -> RunDetail:

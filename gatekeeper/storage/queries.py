@@ -157,3 +157,59 @@ def list_course(
         .limit(limit)
     )
     return [(run_id, estimate) for run_id, estimate in session.execute(statement)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastDelta:
+    """One figure of a finished run, and the engine that it speaks of."""
+
+    run_id: UUID
+    created_at: datetime
+    label: str
+    scheme: str
+    eviction: str
+    engine: str
+    estimate: float
+    lower: float | None
+    upper: float | None
+    finding: str | None
+    severity: str | None
+
+
+def list_past(
+    session: Session, model: str, metric: str, *, scheme: str | None = None, limit: int
+) -> list[PastDelta]:
+    """A metric of a model over its latest runs, the latest first."""
+    engine = RunRow.report["engine"]
+    columns = (
+        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.scheme, DeltaRow.eviction, DeltaRow.estimate,
+        DeltaRow.lower, DeltaRow.upper, DeltaRow.finding, DeltaRow.severity,
+        func.concat_ws(" ", engine["name"].astext, engine["version"].astext).label("engine"),
+    )  # fmt: skip
+    statement = (
+        select(*columns)
+        .join(RunRow, RunRow.id == DeltaRow.run_id)
+        .where(DeltaRow.model == model, DeltaRow.metric == metric, *OVER_ALL)
+        .order_by(DeltaRow.id.desc())
+        .limit(limit)
+    )
+    if scheme is not None:
+        statement = statement.where(DeltaRow.scheme == scheme)
+    return [PastDelta(**row) for row in session.execute(statement).mappings()]
+
+
+def list_leases(session: Session) -> list[RunRow]:
+    """The runs that workers hold, the longest held first."""
+    statement = select(RunRow).where(RunRow.state == RunState.RUNNING).order_by(RunRow.started_at)
+    return list(session.scalars(statement.options(defer(RunRow.plan), defer(RunRow.report))))
+
+
+def count_queued(session: Session) -> list[tuple[str, int, datetime]]:
+    """By kind of device: how many runs wait, and since when the first does."""
+    statement = (
+        select(RunRow.device, func.count(), func.min(RunRow.queued_at))
+        .where(RunRow.state == RunState.QUEUED)
+        .group_by(RunRow.device)
+        .order_by(RunRow.device)
+    )
+    return [(device, count, since) for device, count, since in session.execute(statement)]
