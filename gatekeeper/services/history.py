@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -86,13 +87,18 @@ def list_trends(sessions: Sessions, found: Sequence[RunSummary]) -> Mapping[UUID
     """For each of these runs with a value, the first headline metric of its model's latest TREND runs up to it."""
     if not found:
         return {}
-    newest = max(run.created_at for run in found)
+    shown = Counter(run.model for run in found)
     trends: dict[UUID, tuple[float, ...]] = {}
     with transaction(sessions) as session:
-        for model in sorted({run.model for run in found}):
-            course = queries.list_course(session, model, HEADLINES[0], until=newest, limit=len(found) + TREND)
-            for place, (run_id, _) in enumerate(course):
-                trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
+        courses = queries.list_courses(
+            session,
+            HEADLINES[0],
+            {model: count + TREND for model, count in shown.items()},
+            up_to=[run.run_id for run in found],
+        )
+    for course in courses.values():
+        for place, (run_id, _) in enumerate(course):
+            trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
     return {run.run_id: trends[run.run_id] for run in found if run.run_id in trends}
 
 

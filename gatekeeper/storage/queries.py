@@ -8,7 +8,19 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, case, cast, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    case,
+    cast,
+    column,
+    func,
+    or_,
+    select,
+    true,
+    tuple_,
+    values,
+)
 from sqlalchemy.orm import Session, aliased, defer
 
 from gatekeeper.domain.run import RunState
@@ -145,18 +157,30 @@ def list_headlines(
     }
 
 
-def list_course(
-    session: Session, model: str, metric: str, *, until: datetime, limit: int
-) -> list[tuple[UUID, float]]:
-    """A metric of a model's runs that were submitted up to `until`, the latest first: (run, estimate)."""
-    statement = (
-        select(DeltaRow.run_id, DeltaRow.estimate)
-        .join(RunRow, RunRow.id == DeltaRow.run_id)
-        .where(DeltaRow.model == model, DeltaRow.metric == metric, RunRow.created_at <= until, *OVER_ALL)
-        .order_by(DeltaRow.id.desc())
-        .limit(limit)
+def list_courses(
+    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
+) -> dict[str, list[tuple[UUID, float]]]:
+    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
+
+    `lengths`: by model, how many. One index scan for each, in one statement.
+    """
+    row, last = DeltaRow, aliased(DeltaRow)
+    newest = select(func.max(last.id)).where(last.run_id.in_(up_to), last.metric == metric).scalar_subquery()
+    wanted = values(column("model", StorableText), column("length", Integer), name="wanted").data(
+        list(lengths.items())
     )
-    return [(run_id, estimate) for run_id, estimate in session.execute(statement)]
+    latest = (
+        select(row.run_id, row.estimate, row.id)
+        .where(row.model == wanted.c.model, row.metric == metric, row.id <= newest, *OVER_ALL)
+        .order_by(row.id.desc())
+        .limit(wanted.c.length)
+        .lateral()
+    )
+    statement = select(wanted.c.model, latest.c.run_id, latest.c.estimate).join(latest, true())
+    courses: dict[str, list[tuple[UUID, float]]] = {model: [] for model in lengths}
+    for model, run_id, estimate in session.execute(statement.order_by(wanted.c.model, latest.c.id.desc())):
+        courses[model].append((run_id, estimate))
+    return courses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -121,7 +121,7 @@ def test_other_margins_are_tried_on_a_stored_run_without_javascript(open_page: O
     assert history.get_run(site.context.sessions, site.runs.failed).verdict == "FAIL"
 
 
-def test_ticked_runs_are_compared(open_page: Open, site: Site) -> None:
+def test_ticked_runs_are_compared(open_page: Open) -> None:
     page = open_page("/runs?state=finished", java_script_enabled=False)
     page.get_by_label("Compare chat-fp8-e5m2").check()
     page.get_by_label("Compare sliding window").check()
