@@ -151,14 +151,16 @@ def main() -> None:
     parser.add_argument("--figures", type=int, default=1_000_000, help="of items, in all runs together")
     parser.add_argument("--requests", type=int, default=200, help="of each page")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-pages-") as folder:
-        with postgres.running(Path(folder) / "postgres", settings=postgres.FAST) as url:
-            upgrade(url)
-            settings = Settings(home=Path(folder), database_url=url, sweep_seconds=3600)
-            with TestClient(create_app(settings), base_url="http://localhost") as client:
-                context: Context = client.app.state.context  # type: ignore[attr-defined]
-                fill(context.sessions, settings, runs=asked.runs, figures=asked.figures // asked.runs)
-                report(client, context.sessions, asked.requests)
+    with (
+        tempfile.TemporaryDirectory(prefix="gatekeeper-pages-") as folder,
+        postgres.running(Path(folder) / "postgres", settings=postgres.FAST) as url,
+    ):
+        upgrade(url)
+        settings = Settings(home=Path(folder), database_url=url, sweep_seconds=3600)
+        with TestClient(create_app(settings), base_url="http://localhost") as client:
+            context: Context = client.app.state.context  # type: ignore[attr-defined]
+            fill(context.sessions, settings, runs=asked.runs, figures=asked.figures // asked.runs)
+            report(client, context.sessions, asked.requests)
 
 
 def report(client: TestClient, sessions: Sessions, requests: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -71,6 +72,13 @@ def list_baselines(sessions: Sessions, *, retired: bool = False, limit: int = 20
         return [
             _view(row, arm) for row, arm in baselines.list_baselines(session, retired=retired, limit=limit)
         ]
+
+
+def count_dependents(sessions: Sessions, listed: Sequence[BaselineView]) -> Mapping[int, int]:
+    """By id of the baseline, how many attempts of runs rest on it."""
+    with transaction(sessions) as session:
+        counts = baselines.count_dependents(session, [view.baseline_arm_id for view in listed])
+    return {view.id: counts.get(view.baseline_arm_id, 0) for view in listed}
 
 
 def pin(sessions: Sessions, baseline_id: int) -> BaselineView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -16,7 +17,7 @@ from gatekeeper.services import assemble, cursor
 from gatekeeper.services.views import ArtifactView, DeltaView, EventBatch, Page, RunDetail, RunSummary
 from gatekeeper.storage import arms, artifacts, events, queries, runs
 from gatekeeper.storage.database import Sessions, transaction
-from gatekeeper.storage.queries import Headline
+from gatekeeper.storage.queries import Headline, PastDelta
 
 MAX_PAGE: Final = 200
 EVENTS_AT_ONCE: Final = 500
@@ -86,14 +87,27 @@ def list_trends(sessions: Sessions, found: Sequence[RunSummary]) -> Mapping[UUID
     """For each of these runs with a value, the first headline metric of its model's latest TREND runs up to it."""
     if not found:
         return {}
-    newest = max(run.created_at for run in found)
+    shown = Counter(run.model for run in found)
     trends: dict[UUID, tuple[float, ...]] = {}
     with transaction(sessions) as session:
-        for model in sorted({run.model for run in found}):
-            course = queries.list_course(session, model, HEADLINES[0], until=newest, limit=len(found) + TREND)
-            for place, (run_id, _) in enumerate(course):
-                trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
+        courses = queries.list_courses(
+            session,
+            HEADLINES[0],
+            {model: count + TREND for model, count in shown.items()},
+            up_to=[run.run_id for run in found],
+        )
+    for course in courses.values():
+        for place, (run_id, _) in enumerate(course):
+            trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
     return {run.run_id: trends[run.run_id] for run in found if run.run_id in trends}
+
+
+def list_past(
+    sessions: Sessions, model: str, metric: str, *, scheme: str | None = None
+) -> tuple[PastDelta, ...]:
+    """A metric of a model over its latest runs, the latest first; at most MAX_PAGE."""
+    with transaction(sessions) as session:
+        return tuple(queries.list_past(session, model, metric, scheme=scheme, limit=MAX_PAGE))
 
 
 def get_run(sessions: Sessions, run_id: UUID) -> RunDetail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import Interval, and_, func, literal, or_, select, update
@@ -86,3 +87,13 @@ def list_baselines(session: Session, *, retired: bool, limit: int) -> list[tuple
         statement = statement.where(BaselineRow.retired_at.is_(None))
     ordered = statement.order_by(BaselineRow.created_at.desc(), BaselineRow.id.desc()).limit(limit)
     return [(row, arm) for row, arm in session.execute(ordered)]
+
+
+def count_dependents(session: Session, arm_ids: Sequence[int]) -> dict[int, int]:
+    """How many attempts of runs each of these arms served, its own counted."""
+    statement = (
+        select(RunArmRow.arm_id, func.count())
+        .where(RunArmRow.arm_id.in_(arm_ids), RunArmRow.role == "baseline")
+        .group_by(RunArmRow.arm_id)
+    )
+    return dict(session.execute(statement).tuples().all())

@@ -8,7 +8,19 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, case, cast, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    case,
+    cast,
+    column,
+    func,
+    or_,
+    select,
+    true,
+    tuple_,
+    values,
+)
 from sqlalchemy.orm import Session, aliased, defer
 
 from gatekeeper.domain.run import RunState
@@ -145,15 +157,83 @@ def list_headlines(
     }
 
 
-def list_course(
-    session: Session, model: str, metric: str, *, until: datetime, limit: int
-) -> list[tuple[UUID, float]]:
-    """A metric of a model's runs that were submitted up to `until`, the latest first: (run, estimate)."""
+def list_courses(
+    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
+) -> dict[str, list[tuple[UUID, float]]]:
+    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
+
+    `lengths`: by model, how many. One index scan for each, in one statement.
+    """
+    row, last = DeltaRow, aliased(DeltaRow)
+    newest = select(func.max(last.id)).where(last.run_id.in_(up_to), last.metric == metric).scalar_subquery()
+    wanted = values(column("model", StorableText), column("length", Integer), name="wanted").data(
+        list(lengths.items())
+    )
+    latest = (
+        select(row.run_id, row.estimate, row.id)
+        .where(row.model == wanted.c.model, row.metric == metric, row.id <= newest, *OVER_ALL)
+        .order_by(row.id.desc())
+        .limit(wanted.c.length)
+        .lateral()
+    )
+    statement = select(wanted.c.model, latest.c.run_id, latest.c.estimate).join(latest, true())
+    courses: dict[str, list[tuple[UUID, float]]] = {model: [] for model in lengths}
+    for model, run_id, estimate in session.execute(statement.order_by(wanted.c.model, latest.c.id.desc())):
+        courses[model].append((run_id, estimate))
+    return courses
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastDelta:
+    """One figure of a finished run, and the engine that it speaks of."""
+
+    run_id: UUID
+    created_at: datetime
+    label: str
+    scheme: str
+    eviction: str
+    engine: str
+    estimate: float
+    lower: float | None
+    upper: float | None
+    finding: str | None
+    severity: str | None
+
+
+def list_past(
+    session: Session, model: str, metric: str, *, scheme: str | None = None, limit: int
+) -> list[PastDelta]:
+    """A metric of a model over its latest runs, the latest first."""
+    engine = RunRow.report["engine"]
+    columns = (
+        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.scheme, DeltaRow.eviction, DeltaRow.estimate,
+        DeltaRow.lower, DeltaRow.upper, DeltaRow.finding, DeltaRow.severity,
+        func.concat_ws(" ", engine["name"].astext, engine["version"].astext).label("engine"),
+    )  # fmt: skip
     statement = (
-        select(DeltaRow.run_id, DeltaRow.estimate)
+        select(*columns)
         .join(RunRow, RunRow.id == DeltaRow.run_id)
-        .where(DeltaRow.model == model, DeltaRow.metric == metric, RunRow.created_at <= until, *OVER_ALL)
+        .where(DeltaRow.model == model, DeltaRow.metric == metric, *OVER_ALL)
         .order_by(DeltaRow.id.desc())
         .limit(limit)
     )
-    return [(run_id, estimate) for run_id, estimate in session.execute(statement)]
+    if scheme is not None:
+        statement = statement.where(DeltaRow.scheme == scheme)
+    return [PastDelta(**row) for row in session.execute(statement).mappings()]
+
+
+def list_leases(session: Session) -> list[RunRow]:
+    """The runs that workers hold, the longest held first."""
+    statement = select(RunRow).where(RunRow.state == RunState.RUNNING).order_by(RunRow.started_at)
+    return list(session.scalars(statement.options(defer(RunRow.plan), defer(RunRow.report))))
+
+
+def count_queued(session: Session) -> list[tuple[str, int, datetime]]:
+    """By kind of device: how many runs wait, and since when the first does."""
+    statement = (
+        select(RunRow.device, func.count(), func.min(RunRow.queued_at))
+        .where(RunRow.state == RunState.QUEUED)
+        .group_by(RunRow.device)
+        .order_by(RunRow.device)
+    )
+    return [(device, count, since) for device, count, since in session.execute(statement)]

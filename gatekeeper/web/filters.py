@@ -93,7 +93,7 @@ def filter_form(query: Mapping[str, str], *, models: Sequence[str]) -> FilterFor
         since=chosen["since"],
         until=chosen["until"],
         choices=tuple(
-            _choice(name, [str(value) for value in values], chosen[name]) for name, values in known.items()
+            choice(name, [str(value) for value in values], chosen[name]) for name, values in known.items()
         ),
         is_active=any(chosen.values()),
         is_more=any(chosen[name] for name in LESS_USUAL),
@@ -107,7 +107,8 @@ def address(query: Mapping[str, str], *, cursor: str | None = None) -> str:
     return f"{links.RUNS}?{words}" if words else links.RUNS
 
 
-def _choice(name: str, values: Sequence[str], chosen: str) -> Choice:
+def choice(name: str, values: Sequence[str], chosen: str) -> Choice:
+    """A drop-down list. A chosen value that is not in it is offered all the same."""
     offered = [*values, *([chosen] if chosen and chosen not in values else [])]
     options = tuple(Option(value=value, is_chosen=value == chosen) for value in offered)
     return Choice(name=name, label=name.capitalize(), options=options)

@@ -67,3 +67,13 @@ def api_tokens(run_id: UUID, *, mode: str, item_id: str) -> str:
 def api_partings(run_id: UUID) -> str:
     """Where the arms' greedy choices part, as JSON."""
     return f"{api_run(run_id)}/partings"
+
+
+def rejudge(run_id: UUID) -> str:
+    """The page that judges a run again."""
+    return f"{run(run_id)}/rejudge"
+
+
+def api_all_deltas(*, model: str, metric: str) -> str:
+    """Deltas across runs, as JSON."""
+    return f"/api/v1/deltas?{urlencode({'model': model, 'metric': metric})}"

@@ -69,6 +69,8 @@ class Chart:
     bottom: float
     x_marks: tuple[Mark, ...]
     y_marks: tuple[Mark, ...]
+    x_title: str
+    events: tuple[Mark, ...]
     limit: Mark | None
     lines: tuple[Line, ...]
 
@@ -134,8 +136,13 @@ def chart(
     base: float | None,
     write: Callable[[float], str],
     label: str,
+    x_title: str = "decoded tokens",
+    events: Sequence[tuple[float, str]] = (),
 ) -> Chart:
-    """Draw series (name, style, points) over one pair of axes. `base`: a value that the axis must show."""
+    """Draw series (name, style, points) over one pair of axes.
+
+    `base`: a value that the axis must show; `events`: what happened at an x.
+    """
     points = [point for _, _, points in series for point in points]
     xs = [point.x for point in points]
     values = [value for point in points for value in (point.y, point.low, point.high)]
@@ -152,6 +159,8 @@ def chart(
         bottom=CHART_BOTTOM,
         x_marks=tuple(Mark(at=x(value), text=f"{value:g}") for value in _x_ticks(max(xs))),
         y_marks=tuple(Mark(at=y(value), text=write(value)) for value in ticks),
+        x_title=x_title,
+        events=tuple(_mark(x(at), text, CHART_WIDTH) for at, text in events),
         limit=Mark(at=y(limit[0]), text=limit[1]) if limit else None,
         lines=tuple(_line(name, style, points, x, y) for name, style, points in series),
     )

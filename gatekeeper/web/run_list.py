@@ -10,7 +10,7 @@ from uuid import UUID
 
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.run import RunState
-from gatekeeper.services.views import RunSummary
+from gatekeeper.services.views import Progress, RunSummary
 from gatekeeper.storage.queries import Headline
 from gatekeeper.web import badges, figures, links, plots
 from gatekeeper.web.badges import Badge
@@ -48,6 +48,7 @@ class ProgressView:
 class RunLine:
     """One row of the list."""
 
+    run_id: str
     url: str
     badge: Badge
     name: str
@@ -86,10 +87,17 @@ def progress_view(run: RunSummary) -> ProgressView | None:
     if run.state is RunState.QUEUED:
         return ProgressView(text=f"waiting for a worker{f', {run.ahead} ahead' if run.ahead else ''}")
     if progress is None:
-        return ProgressView(text="starting", total=0)
+        return ProgressView(text=progress_text(None), total=0)
+    total = progress.total if progress.total > 1 else 0
+    return ProgressView(text=progress_text(progress), done=progress.done, total=total)
+
+
+def progress_text(progress: Progress | None) -> str:
+    """How far a running run is, such as `candidate: fidelity 4/16`."""
+    if progress is None:
+        return "starting"
     counted = f" {progress.done}/{progress.total}" if progress.total > 1 else ""
-    text = f"{progress.arm}: {progress.stage}{counted}" if progress.arm else f"{progress.stage}{counted}"
-    return ProgressView(text=text, done=progress.done, total=progress.total if progress.total > 1 else 0)
+    return f"{progress.arm}: {progress.stage}{counted}" if progress.arm else f"{progress.stage}{counted}"
 
 
 def _trend(values: Sequence[float]) -> Spark | None:
@@ -105,6 +113,7 @@ def _line(run: RunSummary, headlines: Headlines, trend: Sequence[float], now: da
         return _figure(metric, headlines.get((run.run_id, metric)), is_open=run.state in OPEN_STATES)
 
     return RunLine(
+        run_id=str(run.run_id),
         url=links.run(run.run_id),
         badge=badges.of_run(run.state, run.verdict),
         name=run.name,

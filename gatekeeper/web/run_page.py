@@ -78,6 +78,7 @@ class RunPage:
     deltas_url: str
     items_url: str
     flips_url: str
+    rejudge_url: str
 
 
 def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token: bool) -> RunPage:
@@ -107,6 +108,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         deltas_url=links.api_deltas(run.run_id),
         items_url=links.api_items(run.run_id),
         flips_url=links.flips(run.run_id),
+        rejudge_url=links.rejudge(run.run_id),
     )
 
 

@@ -110,6 +110,12 @@ def every_page(site: Site) -> dict[str, str]:
         "runs": "/runs",
         "items": f"{failed}/items",
         "tokens": f"{failed}/tokens?item=doc-03",
+        "margins": f"{failed}/rejudge",
+        "history": "/history",
+        "comparison": f"/compare?run={site.runs.failed}&run={site.runs.passed}",
+        "baselines": "/baselines",
+        "policy": "/policies/default?against=strict",
+        "workers": "/workers",
         **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
     }
 

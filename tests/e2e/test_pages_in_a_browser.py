@@ -9,9 +9,13 @@ from uuid import UUID
 import httpx
 import pytest
 from playwright.sync_api import expect
+from sqlalchemy import select
 
 from gatekeeper.catalog import get_policy
 from gatekeeper.services import history
+from gatekeeper.storage import baselines
+from gatekeeper.storage.arm_tables import ArmRow
+from gatekeeper.storage.database import transaction
 from tests.e2e.conftest import Open, Site, every_page
 from tests.e2e.stored_runs import advance, finish, finished_run, running_run
 from tests.unit.web import samples
@@ -101,6 +105,43 @@ def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: 
     expect(page.get_by_role("heading", name="Token 16")).to_be_visible()
     page.locator("#tokens").get_by_role("link", name="21", exact=True).click()
     expect(page.get_by_role("heading", name="Token 21")).to_be_visible()
+
+
+def test_other_margins_are_tried_on_a_stored_run_without_javascript(open_page: Open, site: Site) -> None:
+    page = open_page(f"/runs/{site.runs.failed}", java_script_enabled=False)
+    page.get_by_role("link", name="Other margins").click()
+    page.get_by_label("Decode KL").fill("0.2")
+    page.get_by_role("button", name="Judge again").click()
+    changed = page.locator("tr.changed")
+    expect(changed).to_have_count(1)
+    expect(changed).to_contain_text(re.compile("Regressed.*Passed"))
+    page.get_by_label("Decode KL").fill("a lot")
+    page.get_by_role("button", name="Judge again").click()
+    expect(page.get_by_role("alert")).to_contain_text("at_most")
+    assert history.get_run(site.context.sessions, site.runs.failed).verdict == "FAIL"
+
+
+def test_ticked_runs_are_compared(open_page: Open) -> None:
+    page = open_page("/runs?state=finished", java_script_enabled=False)
+    page.get_by_label("Compare chat-fp8-e5m2").check()
+    page.get_by_label("Compare sliding window").check()
+    page.get_by_role("button", name="Compare the ticked runs").click()
+    expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="KV capacity")).to_contain_text(re.compile("2.00×.*1.00×"))
+
+
+def test_a_baseline_is_pinned_and_refreshed(open_page: Open, site: Site) -> None:
+    with transaction(site.context.sessions) as session:
+        arm = session.scalars(select(ArmRow).where(ArmRow.role == "baseline")).first()
+        assert arm is not None
+        baselines.add_baseline(session, "f" * 64, baseline_arm_id=arm.id, control_arm_id=arm.id)
+    page = open_page("/baselines", java_script_enabled=False)
+    row = page.get_by_role("row").filter(has_text="ffffffffffff")
+    expect(row).to_contain_text("in use")
+    row.get_by_role("button", name="Pin").click()
+    expect(row).to_contain_text("pinned")
+    row.get_by_role("button", name="Refresh").click()
+    expect(page.get_by_text("No baseline is kept yet")).to_be_visible()
 
 
 def test_a_setting_that_was_not_applied_is_marked(open_page: Open, site: Site) -> None:

@@ -39,7 +39,7 @@
   function refreshList(body) {
     const every = 5000;
     const look = async () => {
-      if (!document.hidden && !body.contains(document.activeElement)) {
+      if (!document.hidden && !body.contains(document.activeElement) && !body.querySelector(":checked")) {
         try {
           const answer = await fetch(window.location.href, { headers: { Accept: "text/html" } });
           const page = new DOMParser().parseFromString(await answer.text(), "text/html");

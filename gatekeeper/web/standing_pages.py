@@ -1,0 +1,180 @@
+"""The routes of what stands beside the runs: history, comparison, baselines, policies, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from gatekeeper import catalog
+from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput, NotFound
+from gatekeeper.domain.metric import METRICS
+from gatekeeper.services import baselines, history, models, workers
+from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.rejudge import rejudge
+from gatekeeper.storage.database import Sessions
+from gatekeeper.web import badges, comparison, filters, links, rejudging
+from gatekeeper.web.failures import PageRoute
+from gatekeeper.web.past import past
+from gatekeeper.web.rendering import render
+from gatekeeper.web.requests import context_for_form, context_of, run_id_of
+from gatekeeper.web.run_list import progress_text
+from gatekeeper.web.times import moment
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+ACTIONS: Final[Mapping[str, Callable[[Sessions, int], BaselineView]]] = {
+    "pin": baselines.pin,
+    "unpin": baselines.unpin,
+    "refresh": baselines.refresh,
+}
+"""What the buttons of a baseline do."""
+
+
+@router.get("/history")
+def show_history(request: Request, model: str = "", metric: str = "decode_kl", scheme: str = "") -> Response:
+    """One metric of one model over its runs."""
+    sessions = context_of(request).sessions
+    known = [entry.name for entry in models.list_models(sessions)]
+    chosen = model or next(iter(known), "")
+    if metric not in METRICS:
+        raise InvalidInput(
+            [FieldProblem(field="metric", problem=f"unknown {metric!r}", allowed=", ".join(METRICS))]
+        )
+    deltas = history.list_past(sessions, chosen, metric, scheme=scheme or None) if chosen else ()
+    return render(
+        "history.html",
+        choices=(
+            filters.choice("model", known, chosen),
+            filters.choice("metric", list(METRICS), metric),
+            filters.choice("scheme", filters.SCHEMES, scheme),
+        ),
+        model=chosen,
+        past=past(metric, deltas, now=datetime.now(UTC)),
+        api_url=links.api_all_deltas(model=chosen, metric=metric),
+    )
+
+
+@router.get("/compare")
+def compare_runs(request: Request) -> Response:
+    """Two or more runs side by side: /compare?run=ID&run=ID."""
+    ids = list(dict.fromkeys(request.query_params.getlist("run")))
+    if not 2 <= len(ids) <= comparison.MOST_RUNS:
+        allowed = f"2 to {comparison.MOST_RUNS} different runs"
+        raise InvalidInput([FieldProblem(field="run", problem=f"{len(ids)} are named", allowed=allowed)])
+    sessions = context_of(request).sessions
+    found = [history.get_run(sessions, run_id_of(text)) for text in ids]
+    return render("compare.html", comparison=comparison.compare(found))
+
+
+@router.get("/baselines")
+def list_baselines(request: Request, retired: bool = False) -> Response:
+    """The baselines that later runs use again."""
+    context, now = context_of(request), datetime.now(UTC)
+    found = baselines.list_baselines(context.sessions, retired=retired)
+    counts = baselines.count_dependents(context.sessions, found)
+    return render(
+        "baselines.html",
+        rows=[
+            (view, moment(view.created_at, now=now), counts[view.id], links.run(view.run_id))
+            for view in found
+        ],
+        retired=retired,
+        needs_token=context.settings.api_token is not None,
+    )
+
+
+@router.post("/baselines/{baseline_id}/{verb}")
+def change_baseline(request: Request, baseline_id: int, verb: str) -> Response:
+    """A button of a baseline."""
+    context = context_for_form(request)
+    if verb not in ACTIONS:
+        raise NotFound(f"action {verb!r}")
+    ACTIONS[verb](context.sessions, baseline_id)
+    return RedirectResponse("/baselines", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/policies")
+def list_policies(request: Request) -> Response:
+    """Every policy that a change can name."""
+    extra = context_of(request).settings.catalog_dir
+    found: list[tuple[str, str, int, str]] = []
+    for name in catalog.list_names("policies", extra):
+        try:
+            policy = catalog.get_policy(name, extra=extra)
+            found.append((name, policy.description, len(policy.rules), ""))
+        except GatekeeperError as error:
+            found.append((name, "", 0, str(error)))
+    return render("policies.html", policies=found)
+
+
+@router.get("/policies/{name}")
+def show_policy(request: Request, name: str, against: str = "") -> Response:
+    """One policy; with `against` beside another one."""
+    extra = context_of(request).settings.catalog_dir
+    names = catalog.list_names("policies", extra)
+    if name not in names:
+        raise NotFound(f"policy {name!r}")
+    policy = catalog.get_policy(name, extra=extra)
+    other = catalog.get_policy(against, extra=extra) if against else None
+    return render(
+        "policy.html",
+        policy=policy,
+        other=other,
+        choice=filters.choice("against", [known for known in names if known != name], against),
+        lines=rejudging.rule_lines(policy, other),
+    )
+
+
+@router.get("/runs/{run_id}/rejudge")
+def rejudge_run(request: Request, run_id: str, policy: str = "") -> Response:
+    """A stored run under another policy, or under changed margins. Stores nothing."""
+    context, known, query = context_of(request), run_id_of(run_id), dict(request.query_params)
+    extra = context.settings.catalog_dir
+    before = history.get_run(context.sessions, known)
+    chosen = catalog.get_policy(policy or before.policy, extra=extra)
+    fields = rejudging.margin_fields(chosen, {} if query.get("shown") != chosen.name else query)
+    problem, after = "", None
+    try:
+        document = {"policy": rejudging.changed_policy(chosen, fields)}
+        after = rejudge(context.sessions, known, document, settings=context.settings)
+    except InvalidInput as error:
+        problem = error.detail or str(error)
+    return render(
+        "rejudge.html",
+        status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
+        name=before.name,
+        run_url=links.run(known),
+        policy=chosen.name,
+        choice=filters.choice("policy", catalog.list_names("policies", extra), chosen.name),
+        fields=fields,
+        problem=problem,
+        sentence=after.sentence if after else "",
+        before=badges.of_run(before.state, before.verdict),
+        after=badges.of_run(after.state, after.verdict) if after else None,
+        lines=rejudging.outcome_lines(before, after) if after else (),
+    )
+
+
+@router.get("/workers")
+def list_workers(request: Request) -> Response:
+    """Who measures what, and what waits."""
+    sessions, now = context_of(request).sessions, datetime.now(UTC)
+    return render(
+        "workers.html",
+        leases=[
+            (
+                lease,
+                links.run(lease.run_id),
+                progress_text(lease.progress),
+                moment(lease.started_at, now=now) if lease.started_at else None,
+                lease.expires_at < now,
+            )
+            for lease in workers.list_leases(sessions)
+        ],
+        queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(sessions)],
+    )
