@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,8 @@ PROBES: Final[Mapping[str, Mapping[str, object]]] = {
 ALL_PROBES: Final = (
     "capacity", "modes", "fidelity", "free_decode", "retrieval", "accuracy", "performance", "saturated",
 )  # fmt: skip
+PARTS: Final[Mapping[str, str]] = dict.fromkeys(("first_batch", "boundary", "chunked"), "modes")
+"""Probe of a row -> the one of `ALL_PROBES` that holds it."""
 MEASURED_AS_FIDELITY: Final = frozenset({"fidelity", "modes", "saturated"})
 CONCURRENCY: Final = 8
 BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
@@ -126,6 +128,12 @@ class Bed:
     model: Model
     running: Running
     baseline: MemoryArm = field(repr=False)
+
+
+def baseline_probes(rows: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What the baseline has to measure so that all these rows can be judged; fidelity in any case."""
+    needed = {PARTS.get(name, name) for probes in (("capacity", "fidelity"), *rows) for name in probes}
+    return tuple(name for name in ALL_PROBES if name in needed)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def test_mismatches_come_first_and_are_counted() -> None:
 def test_what_decided_comes_first() -> None:
     section = findings_section(FAILED, PLAN.policy)
     assert [row.badge.word for row in section.rows[:3]] == ["Regressed"] * 3
-    assert section.tally == "3 regressed, 1 inconclusive, 2 passed"
+    assert section.tally == "3 regressed, 1 inconclusive, 3 passed"
     assert section.confidence == "95%"
     assert section.rules == ()
 
@@ -162,8 +162,7 @@ def test_before_the_end_the_rules_are_shown() -> None:
     assert section.rows == ()
     assert [rule.metric for rule in section.rules] == [
         "Decode KL", "Decode NLL change", "Top-1 agreement", "KL to its own cold cache", "Accuracy change",
-        "Right-choice probability",
-        "Throughput",
+        "Right-choice probability", "Retrieved-answer probability", "Throughput",
     ]  # fmt: skip
 
 
