@@ -30,10 +30,11 @@ from workers.execute import Bounds, Job, execute, measure_arm
 SHORT_TASKS: Final = ("gk_agreement", "gk_plausible", "gk_facts")
 """At most 20 tokens of prompt and choice."""
 FORCED: Final[Mapping[str, object]] = {"documents": 16, "decode_tokens": 32}
+"""As many documents as show damage that only some of them meet, as at one length of three, or when preempted."""
 MODES: Final = {"probe": "modes", "context_tokens": 130, "chunked_context_tokens": 192, **FORCED}
 PROBES: Final[Mapping[str, Mapping[str, object]]] = {
     "capacity": {"probe": "capacity"},
-    "fidelity": {"probe": "fidelity", "context_tokens": 96, **FORCED},
+    "fidelity": {"probe": "fidelity", "context_tokens": 96, **FORCED, "documents": 8},
     "modes": {**MODES, "modes": ("first_batch", "boundary", "chunked")},
     "first_batch": {**MODES, "modes": ("first_batch",)},
     "boundary": {**MODES, "modes": ("boundary",)},
