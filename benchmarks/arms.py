@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gatekeeper.catalog import get_suite
+from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from gatekeeper.domain.suite import Suite
 
 CACHES: Final = ("fp8_e4m3", "fp8_e5m2", "fp8_e4m3-nearest", "fp8_e5m2-nearest", "int8", "int4", "int3")
@@ -40,11 +41,19 @@ ARMS: Final[Mapping[str, Damage]] = dict(_arms())
 
 
 def quality_suite(*, documents: int, items_per_task: int | None) -> Suite:
-    """Fidelity and accuracy of the standard suite; their batches are the looks of a gate."""
-    sizes: dict[str, dict[str, int | None]] = {
-        "fidelity": {"documents": documents},
-        "accuracy": {"items_per_task": items_per_task},
-    }
+    """Fidelity and accuracy of the standard suite; their batches are the looks of a gate, as large as there."""
     standard = get_suite("standard")
-    probes = [p.model_copy(update=sizes[p.probe]) for p in standard.probes if p.probe in sizes]
+    probes: list[FidelityProbe | AccuracyProbe] = []
+    for probe in standard.probes:
+        match probe:
+            case FidelityProbe():
+                size: dict[str, object] = {"documents": documents}
+                share = documents / probe.documents
+            case AccuracyProbe():
+                size = {"items_per_task": items_per_task}
+                asked = probe.model_copy(update=size).items
+                share = sum(n or 0 for n in asked.values()) / sum(probe.expected_items.values())
+            case _:
+                continue
+        probes.append(probe.model_copy(update={**size, "batches": max(1, round(share * probe.batches))}))
     return standard.model_copy(update={"probes": tuple(probes)})

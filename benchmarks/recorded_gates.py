@@ -180,13 +180,16 @@ def _probe(plan: Plan, kind: type[P]) -> P:
 
 
 def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
-    """Launches of one configuration, judged as they stand: the first is the baseline, the second the control."""
-    baseline, control = (launch.arm("baseline", plan.baseline) for launch in launches[:2])
+    """Launches of one configuration, judged as they stand: the first is the baseline, each other one a candidate.
+
+    Its control is the launch recorded next. A launch that measured less is held against as much of the baseline.
+    """
     rows = []
-    for launch in launches[2:]:
+    for launch, control in zip(launches[1:], (*launches[2:], launches[1]), strict=True):
         candidate = launch.arm("candidate", plan.baseline)
         arms: dict[Role, ArmRecord] = {
-            "baseline": baseline, "control": control, "candidate": candidate,
+            "baseline": shared(launches[0].arm("baseline", plan.baseline), candidate),
+            "control": shared(control.arm("control", plan.baseline), candidate), "candidate": candidate,
         }  # fmt: skip
         report = played(plan, arms, launch).report
         deltas = {delta.metric: delta for delta in judge(plan, arms).deltas if delta.group == "all"}
@@ -205,6 +208,19 @@ def real_gates(plan: Plan, launches: Sequence[Recording]) -> None:
         "right-choice probability",
     ]
     table("Launches of one configuration, judged as they stand:", header, rows)
+
+
+def shared(arm: ArmRecord, other: ArmRecord) -> ArmRecord:
+    """Those documents and items of `arm` that `other` has too, in its batches."""
+    batches = {trace.item_id: trace.batch for trace in other.traces}
+    asked = {row.item_id: row.batch for row in other.measurements}
+    return replace(
+        arm,
+        traces=tuple(replace(t, batch=batches[t.item_id]) for t in arm.traces if t.item_id in batches),
+        measurements=tuple(
+            replace(row, batch=asked[row.item_id]) for row in arm.measurements if row.item_id in asked
+        ),
+    )
 
 
 def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed: int) -> None:

@@ -52,8 +52,14 @@ FULL: Final = {
     "policy": "fast",
     "ref": {"repo": "serving-config", "commit": "3f2a91c", "author": "ci"},
 }
-COMMAND: Final = {"command": "vllm serve smollm2-135m --kv-cache-dtype fp8", "suite": "smoke"}
-YAML: Final = "model: smollm2-135m\ncandidate:\n  quantization: {scheme: fp8_e4m3}\nsuite: smoke\n"
+COMMAND: Final = {
+    "command": "vllm serve smollm2-135m --kv-cache-dtype fp8",
+    "suite": "smoke",
+    "policy": "fast",
+}
+YAML: Final = (
+    "model: smollm2-135m\ncandidate:\n  quantization: {scheme: fp8_e4m3}\nsuite: smoke\npolicy: fast\n"
+)
 
 SCHEMA: Final = {
     "oneOf": [{"$ref": REFERENCE.format(model=name)} for name in ("Change", "CommandDocument")],

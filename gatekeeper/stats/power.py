@@ -18,7 +18,7 @@ from gatekeeper.stats.interval import check_confidence
 MOST_ITEMS = 1_000_000
 """Beyond this many additional items (or documents) a plan is no plan, and the answer is None."""
 
-EXACT_ITEMS = 20_000
+EXACT_ITEMS = 2_000
 """Up to here a number of items is found with the exact power of the test."""
 
 

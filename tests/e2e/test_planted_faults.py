@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from gatekeeper.embedded.bundled_model import bundled_model, is_built
 from tests.faults.engine import FaultyVllm
 from tests.faults.matrix import PLAIN, ROWS, Plain, Row, plain_answer
-from tests.faults.trial import ALL_PROBES, BOUNDS, SHORT_TASKS, Bed, bed, judged, plan_for
+from tests.faults.trial import BOUNDS, SHORT_TASKS, Bed, baseline_probes, bed, judged, plan_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -23,11 +23,13 @@ ITEMS_PER_TASK = 30
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    """One real engine for all faults, and the baseline measured on it."""
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """One real engine for all faults, and the baseline measured on it by what the rows of this run need."""
     if not is_built(HOME):
         pytest.skip(f"the bundled model is not under {HOME}; `make test` builds it")
-    with bed(bundled_model(HOME), tmp_path_factory.mktemp("engine"), ALL_PROBES) as up:
+    rows = [item.callspec.params.get("row") for item in request.session.items if hasattr(item, "callspec")]
+    probes = baseline_probes(row.probes for row in rows if isinstance(row, Row))
+    with bed(bundled_model(HOME), tmp_path_factory.mktemp("engine"), probes) as up:
         yield up
 
 
@@ -56,12 +58,15 @@ def verdict_of(row: Row) -> Any:
 
 
 @pytest.mark.parametrize("row", [verdict_of(row) for row in ROWS])
-def test_a_planted_fault_meets_its_verdict_and_its_finder(engine: Bed, row: Row) -> None:
+def test_a_planted_fault_meets_its_verdict_and_its_finder(
+    engine: Bed, row: Row, record_property: Callable[[str, object], None]
+) -> None:
     plan = plan_for(engine.model, row.probes, candidate=row.candidate, deployment=row.deployment)
     report, _ = judged(
         FaultyVllm(fault=row.fault, running=engine.running), plan, engine.baseline,
         repeated=row.repeated, bounds=replace(BOUNDS, stall_seconds=row.stall_seconds),
     )  # fmt: skip
+    record_property("sentence", report.sentence)
     assert report.verdict is row.verdict, report.sentence
     assert row.is_said_by(report.sentence), report.sentence
 

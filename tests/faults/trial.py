@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,11 @@ from workers.execute import Bounds, Job, execute, measure_arm
 SHORT_TASKS: Final = ("gk_agreement", "gk_plausible", "gk_facts")
 """At most 20 tokens of prompt and choice."""
 FORCED: Final[Mapping[str, object]] = {"documents": 16, "decode_tokens": 32}
+"""As many documents as show damage that only some of them meet, as at one length of three, or when preempted."""
 MODES: Final = {"probe": "modes", "context_tokens": 130, "chunked_context_tokens": 192, **FORCED}
 PROBES: Final[Mapping[str, Mapping[str, object]]] = {
     "capacity": {"probe": "capacity"},
-    "fidelity": {"probe": "fidelity", "context_tokens": 96, **FORCED},
+    "fidelity": {"probe": "fidelity", "context_tokens": 96, **FORCED, "documents": 8},
     "modes": {**MODES, "modes": ("first_batch", "boundary", "chunked")},
     "first_batch": {**MODES, "modes": ("first_batch",)},
     "boundary": {**MODES, "modes": ("boundary",)},
@@ -51,6 +52,8 @@ PROBES: Final[Mapping[str, Mapping[str, object]]] = {
 ALL_PROBES: Final = (
     "capacity", "modes", "fidelity", "free_decode", "retrieval", "accuracy", "performance", "saturated",
 )  # fmt: skip
+PARTS: Final[Mapping[str, str]] = dict.fromkeys(("first_batch", "boundary", "chunked"), "modes")
+"""Probe of a row -> the one of `ALL_PROBES` that holds it."""
 MEASURED_AS_FIDELITY: Final = frozenset({"fidelity", "modes", "saturated"})
 CONCURRENCY: Final = 8
 BOUNDS: Final = Bounds(start_seconds=300, stall_seconds=600, tasks_dir=None, gpu=None, check=lambda: None)
@@ -126,6 +129,12 @@ class Bed:
     model: Model
     running: Running
     baseline: MemoryArm = field(repr=False)
+
+
+def baseline_probes(rows: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What the baseline has to measure so that all these rows can be judged; fidelity in any case."""
+    needed = {PARTS.get(name, name) for probes in (("capacity", "fidelity"), *rows) for name in probes}
+    return tuple(name for name in ALL_PROBES if name in needed)
 
 
 @contextmanager

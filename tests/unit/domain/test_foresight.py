@@ -91,7 +91,7 @@ def test_one_percent_of_the_baseline_needs_thousands_of_items() -> None:
     relative = seen({"metric": "accuracy", "at_least_of_baseline": 0.99}, suite="standard")
     assert relative.outlook == "undecidable"
     assert relative.margin == pytest.approx(0.0075)
-    assert "about 12," in relative.sentence
+    assert "about 11," in relative.sentence
 
 
 def test_looks_cost_a_little_of_what_the_items_could_show() -> None:

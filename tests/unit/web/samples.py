@@ -99,7 +99,15 @@ def answers(lost: int = 0, gained: int = 0) -> tuple[Measurement, ...]:
             found.append(_measured("accuracy", item_id, task, "correct", float(right)))
             probability = 0.55 if right else 0.45
             found.append(_measured("accuracy", item_id, task, "right_choice_probability", probability))
-    return tuple(found)
+    return (*found, *recalled())
+
+
+def recalled() -> tuple[Measurement, ...]:
+    """What was asked of long contexts, answered alike by every arm."""
+    return tuple(
+        _measured("retrieval", f"needle/256/0.{number}/0", "needle", "answer_probability", 0.8)
+        for number in range(8)
+    )
 
 
 def rounds(factor: float) -> tuple[Measurement, ...]:

@@ -137,7 +137,7 @@ def test_mismatches_come_first_and_are_counted() -> None:
 def test_what_decided_comes_first() -> None:
     section = findings_section(FAILED, PLAN.policy)
     assert [row.badge.word for row in section.rows[:3]] == ["Regressed"] * 3
-    assert section.tally == "3 regressed, 1 inconclusive, 2 passed, 1 does not apply"
+    assert section.tally == "3 regressed, 1 inconclusive, 3 passed, 1 does not apply"
     assert section.confidence == "95%"
     assert section.rules == ()
 
@@ -177,6 +177,7 @@ def test_before_the_end_the_rules_are_shown() -> None:
     assert [rule.metric for rule in section.rules] == [
         "Decode KL", "Decode NLL change", "Top-1 agreement", "KL to its own cold cache", "Accuracy change",
         "Right-choice probability",
+        "Retrieved-answer probability",
         "Throughput",
     ]  # fmt: skip
 
