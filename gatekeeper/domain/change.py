@@ -10,7 +10,7 @@ from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.kv_config import KVConfig, NoEviction, NoQuantization, Reuse, Scheduling
 
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@+ -]*$")]
-EngineName = Literal["vllm"]
+EngineName = Literal["vllm", "reference"]
 Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
 
 

@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 
+from gatekeeper.domain import reference_engine
 from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
+from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
@@ -21,8 +23,8 @@ from gatekeeper.domain.vllm_flags import (
     TYPED_ARGUMENTS,
     Device,
     argument_problem,
+    cache_dtype,
     serve_flags,
-    unsupported,
 )
 
 
@@ -58,8 +60,25 @@ class ArmPlan(Closed):
         return kv_bytes_per_token(self.model.shape, self.config.quantization)
 
     @property
+    def cache_dtype(self) -> str | None:
+        """What the engine calls the cache; `auto`: 16 bits."""
+        if self.engine == "vllm":
+            return cache_dtype(self.config.quantization)
+        return "auto" if self.config.quantization.scheme == "none" else self.config.quantization.scheme
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words with which a person would start the engine by hand."""
+        source, flags = self.model.source, self.serve_flags
+        if self.engine == "vllm":
+            return ("vllm", "serve", source, *flags)
+        return ("python", "-m", "workers.engines.reference", "--model", source, *flags)
+
+    @property
     def serve_flags(self) -> tuple[str, ...]:
         """The engine's flags that put this arm into effect."""
+        if self.engine == "reference":
+            return reference_engine.serve_flags(self.config, max_model_len=self.max_model_len)
         lengths = {"max_model_len": self.max_model_len, "max_num_seqs": self.max_num_seqs}
         scheduling = self.config.scheduling.model_copy(update=lengths)
         pool = () if self.pool_blocks is None else ("--num-gpu-blocks-override", str(self.pool_blocks))
@@ -122,6 +141,8 @@ class Plan(Closed):
     policy: Policy
     baseline: ArmPlan
     candidate: ArmPlan
+    engine_reason: str = ""
+    """Why the engine of both arms is that one; a plan from before this was stored does not say."""
 
     @property
     def concurrency(self) -> int:
@@ -168,15 +189,16 @@ def make_plan(
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
     problems += _idle_problems(change, device)
+    choice = choose_engine(change.engine, configs, device=device, shape=model.shape)
+    problems += choice.problems
     for arm, config in configs.items():
-        problems += unsupported(config, arm=arm, device=device)
         problems += _argument_problems(config, arm, allowed_arguments)
         problems += _scheduling_problems(config, arm, suite)
     if problems:
         raise InvalidInput(problems)
     arms = {
         arm: ArmPlan(
-            engine=change.engine or "vllm",
+            engine=choice.engine,
             device=device,
             model=model,
             config=config,
@@ -186,8 +208,9 @@ def make_plan(
         for arm, config in configs.items()
     }
     return Plan(
-        change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"]
-    )
+        change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"],
+        engine_reason=choice.reason,
+    )  # fmt: skip
 
 
 def _default_length(change: Change, model: Model, suite: Suite) -> int:

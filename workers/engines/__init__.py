@@ -8,9 +8,10 @@ from typing import Final
 from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.plan import ArmPlan
 from workers.engines.base import Engine
+from workers.engines.reference.engine import Reference
 from workers.engines.vllm import Vllm
 
-ENGINES: Final[Mapping[EngineName, Engine]] = {"vllm": Vllm()}
+ENGINES: Final[Mapping[EngineName, Engine]] = {"vllm": Vllm(), "reference": Reference()}
 
 
 def choose(plan: ArmPlan) -> Engine:

@@ -71,7 +71,12 @@ def data_files(tasks_dir: Path | None) -> Iterator[tuple[str, bytes]]:
 
 def code_files() -> Iterator[tuple[str, bytes]]:
     """Name and content of the modules that launch engines and measure."""
-    for package in ("workers.engines", "workers.suites", "workers.suites.context"):
+    for package in (
+        "workers.engines",
+        "workers.engines.reference",
+        "workers.suites",
+        "workers.suites.context",
+    ):
         for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 yield f"{package}/{entry.name}", entry.read_bytes()

@@ -53,7 +53,9 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     )
 
 
-def tell(measured: Measured, config: KVConfig, *, max_model_len: int, compute: str, piece: int | None) -> None:
+def tell(
+    measured: Measured, config: KVConfig, *, max_model_len: int, compute: str, piece: int | None
+) -> None:
     """Write the account of the cache into the log, in one line."""
     account = {
         "engine": "reference",
@@ -118,16 +120,21 @@ class Meter:
             ("counter", "gatekeeper:kv_tokens_evicted_total", counts.get("seen", 0) - counts.get("held", 0)),
             ("counter", "gatekeeper:kv_stored_bytes_total", counts.get("nbytes", 0)),
         ]
-        lines = [f"# TYPE {name.removesuffix('_total')} {kind}\n{name} {value}" for kind, name, value in samples]
+        lines = [
+            f"# TYPE {name.removesuffix('_total')} {kind}\n{name} {value}" for kind, name, value in samples
+        ]
         labels = ",".join(f'{name}="{value}"' for name, value in self._labels().items())
-        return "\n".join([*lines, "# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1", ""])
+        return "\n".join(
+            [*lines, "# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1", ""]
+        )
 
     def _labels(self) -> dict[str, Any]:
         """What vLLM's gauge says of a pool, of the notional one."""
         scheme = self.config.quantization.scheme
         return {
             "cache_dtype": "auto" if scheme == "none" else scheme, "block_size": 1, "enable_prefix_caching": False,
-            "kv_cache_memory_bytes": GIB, "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
+            "kv_cache_memory_bytes": GIB,
+            "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
         }  # fmt: skip
 
 
