@@ -192,7 +192,7 @@ def complete(service: Service, request: api.CompletionRequest) -> dict[str, Any]
 
 
 def _listed(prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]]) -> list[Any]:
-    is_one = isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
+    is_one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
     return [prompt] if is_one else list(prompt)
 
 
