@@ -69,6 +69,7 @@ class Reference:
         if account is None:
             return EffectiveConfig()
         labels = _labels(metrics_text)
+        added = account["bytes_of_one_more"]
         layers = sum(account["stored_types"].values())
         policy, kept = account["eviction"]["policy"], int(account["held"])
         fields: dict[str, Any] = {
@@ -80,8 +81,8 @@ class Reference:
             "windows": {str(account["eviction"]["window"]): layers} if policy == "sliding_window" else {},
             "kv_cache_tokens": int(labels["kv_cache_size_tokens"]),
             "kv_cache_bytes": int(labels["kv_cache_memory_bytes"]),
-            "kv_tensor_bytes": round(account["bytes_of_one_more"] * account["seen"]),
-            "kv_cache_slots": account["seen"],
+            "kv_tensor_bytes": None if added is None else round(added * account["seen"]),
+            "kv_cache_slots": None if added is None else account["seen"],
             "block_size": int(labels["block_size"]),
             "prefix_caching": False,
             "max_model_len": models["data"][0]["max_model_len"],

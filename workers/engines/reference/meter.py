@@ -24,12 +24,12 @@ LONGEST_TRIAL: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds."""
+    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds, if that is known."""
 
     seen: int
     held: float
     nbytes: int
-    bytes_of_one_more: float
+    bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
 
 
@@ -37,7 +37,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     """Measure a cache after a prompt of at most `longest` tokens; lengths are multiples of `step`, if they can be.
 
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
-    length is in neither.
+    length is in neither. That takes two steps at the least.
     """
     long = max(min(longest, LONGEST_TRIAL) // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
@@ -47,7 +47,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     for layer in after.layers:
         kinds = {store.stored_type or "bfloat16" for store in (layer.keys, layer.values)}
         types["+".join(sorted(kinds))] = types.get("+".join(sorted(kinds)), 0) + 1
-    added = (after.nbytes - before.nbytes) / (long - short) if long > short else after.nbytes / long
+    added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
     return Measured(
         seen=long, held=after.held_tokens, nbytes=after.nbytes, bytes_of_one_more=added, stored_types=types
     )
