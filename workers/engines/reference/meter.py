@@ -24,7 +24,7 @@ LONGEST_TRIAL: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds, if that is known."""
+    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds, if known."""
 
     seen: int
     held: float
