@@ -83,7 +83,9 @@ class Passkey:
 
 def passkeys(tokenizer: Any) -> Iterator[Passkey]:
     """The same ones every time, their depths spread evenly."""
-    filler = tokenizer(" The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.")["input_ids"]
+    filler = tokenizer(
+        " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+    )["input_ids"]
     for number in range(PASSKEYS):
         code = str(Random(f"passkey {number}").randrange(10_000, 100_000))
         needle = tokenizer(f" The pass key is {code}. Remember it. {code} is the pass key.")["input_ids"]
@@ -103,7 +105,9 @@ def documents(tokenizer: Any) -> list[list[int]]:
     return [tokens[: CONTEXT + DECODED] for tokens in texts if len(tokens) >= CONTEXT + DECODED][:TEXTS]
 
 
-def forced(runner: Runner, contexts: Sequence[Context], tokens: Sequence[Sequence[int]]) -> Iterator[torch.Tensor]:
+def forced(
+    runner: Runner, contexts: Sequence[Context], tokens: Sequence[Sequence[int]]
+) -> Iterator[torch.Tensor]:
     """Log-probabilities before each of the forced tokens, [sequences, vocabulary]."""
     for column in zip(*tokens, strict=True):
         yield torch.stack([context.next_logprobs for context in contexts])
@@ -123,7 +127,9 @@ def found_passkeys(runner: Runner, keys: Sequence[Passkey]) -> int:
     )
 
 
-def measure(runner: Runner, tokenizer: Any, baseline: torch.Tensor | None) -> tuple[dict[str, Any], torch.Tensor]:
+def measure(
+    runner: Runner, tokenizer: Any, baseline: torch.Tensor | None
+) -> tuple[dict[str, Any], torch.Tensor]:
     """A method's figures, and its log-probabilities, [tokens, texts, vocabulary]."""
     began = time.monotonic()
     texts = documents(tokenizer)
@@ -147,7 +153,9 @@ def measure(runner: Runner, tokenizer: Any, baseline: torch.Tensor | None) -> tu
 def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
     """Measure what is not there yet, the full cache first."""
     tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation=ATTENTION).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32, attn_implementation=ATTENTION
+    ).eval()
     kept, baseline = store / "full-cache.pt", None
     for name in dict.fromkeys((FULL, *names)):
         baseline = torch.load(kept) if kept.exists() else None
@@ -165,7 +173,10 @@ def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
 def table(source: str, store: Path) -> Iterator[str]:
     """The rows of docs/methods.md."""
     shape = ModelShape.from_hf_config(json.loads((Path(source) / "config.json").read_text(encoding="utf-8")))
-    yield "| method | NLL change | KL | top-1 | passkeys | bytes per token, computed | measured | held tokens | seconds |"
+    columns = (
+        "NLL change | KL | top-1 | passkeys | bytes per token, computed | measured | held tokens | seconds"
+    )
+    yield f"| method | {columns} |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for name, config in METHODS.items():
         path = store / f"{name}.json"
@@ -181,7 +192,9 @@ def table(source: str, store: Path) -> Iterator[str]:
 
 def main() -> None:
     """Measure, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("store", type=Path)
     parser.add_argument("methods", nargs="*", choices=[*METHODS, []], metavar="METHOD")

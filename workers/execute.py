@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gatekeeper.domain.effective import compare, mismatches
+from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
 from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes, measured_modes
 from gatekeeper.domain.probes import Probe, SaturatedProbe
@@ -214,8 +215,7 @@ def _run_probes(arm: _Arm, server: Server) -> str | None:
     for probe in arm.job.plan.suite.probes:
         if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
-        if certain is not None:
-            arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+        if _is_left_out(arm, probe, certain):
             continue
         run_probe(probe, arm.bench(server, probe))
         if arm.stops_early:
@@ -228,12 +228,22 @@ def _run_saturated(arm: _Arm, effective: EffectiveConfig, certain: str | None) -
     for probe in arm.job.plan.suite.probes:
         if not isinstance(probe, SaturatedProbe):
             continue
-        if certain is not None:
-            arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
-        elif effective.block_size is None:
+        if _is_left_out(arm, probe, certain):
+            continue
+        if effective.block_size is None:
             arm.sink.skipped(probe.probe, "the engine does not say how large its cache blocks are")
         else:
             _run_in_small_pool(arm, probe, arm.plan.saturated_by(probe, block_size=effective.block_size))
+
+
+def _is_left_out(arm: _Arm, probe: Probe, certain: str | None) -> bool:
+    """Say why a probe is left out, if it is: the engine proves nothing by it, or the verdict is certain without it."""
+    reason = left_out(arm.plan.engine, suite=probe.probe, mode=probe.probe)
+    if reason is None and certain is not None:
+        reason = f"not needed, the verdict was certain: {certain}"
+    if reason is not None:
+        arm.sink.skipped(probe.probe, reason)
+    return reason is not None
 
 
 def _run_in_small_pool(arm: _Arm, probe: SaturatedProbe, plan: ArmPlan) -> None:
@@ -257,8 +267,7 @@ def _take_turns(arm: _Arm, effective: EffectiveConfig, certain: str | None) -> N
     plan, probe, is_candidate = arm.job.plan, arm.job.plan.suite.speed, arm.role == "candidate"
     if probe is None or probe.turns is None or arm.role == "baseline":
         return
-    if certain is not None:
-        arm.sink.skipped(probe.probe, f"not needed, the verdict was certain: {certain}")
+    if _is_left_out(arm, probe, certain):
         return
     table = Table(
         plans={"arm": arm.plan, "companion": plan.baseline}, deployment=plan.change.deployment,

@@ -10,7 +10,7 @@ from gatekeeper.domain.base import Closed, PositiveInt
 from gatekeeper.domain.kv_config import KVConfig, NoEviction, NoQuantization, Reuse, Scheduling
 
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@+ -]*$")]
-EngineName = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
+EngineName = Literal["vllm", "reference", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reasoning"]
 
 

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from gatekeeper.domain.kv_config import (
     Fp8,
-    GgmlBlocks,
     KVConfig,
     NoEviction,
     NoQuantization,
-    Quantization,
     SlidingWindow,
+    TopK,
     TurboQuant,
 )
 from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 from gatekeeper.domain.plan import ArmPlan
-from gatekeeper.domain.vllm_flags import cache_dtype, same_argument
+from gatekeeper.domain.reference_engine import kept_tokens
+from gatekeeper.domain.vllm_flags import same_argument
 
 BYTES_TOLERANCE = 0.02
 """Relative: pools are whole blocks, so memory / tokens exceeds the formula by up to about one block in fifty."""
@@ -58,6 +58,7 @@ def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...
         *_bytes(plan, effective),
         *_scales(plan.config, effective),
         *_window(plan.config, effective),
+        *_kept(plan.config, effective),
         *_fields(plan, effective),
         *_arguments(plan.config, effective),
     )
@@ -79,20 +80,13 @@ def changed(baseline: Sequence[Observation], candidate: Sequence[Observation]) -
 
 def _dtype(plan: ArmPlan, effective: EffectiveConfig) -> Observation:
     """What the engine's configuration calls the cache. Silence is a mismatch: without this nothing is known."""
-    requested, seen = _named(plan.config.quantization), effective.cache_dtype
+    requested, seen = plan.cache_dtype, effective.cache_dtype
     agrees = seen in ("auto", *SIXTEEN_BIT) if requested == "auto" else seen == requested
     shown = "16-bit" if requested == "auto" else requested
     return Observation(
         setting="cache_dtype", requested=shown, effective=seen, agrees=agrees,
         evidence=effective.evidence.get("cache_dtype"),
     )  # fmt: skip
-
-
-def _named(quantization: Quantization) -> str:
-    """vLLM's name of a cache, which the readers of other engines use too; llama.cpp's own for its block formats."""
-    if isinstance(quantization, GgmlBlocks):
-        return "/".join(dict.fromkeys((quantization.scheme, quantization.values or quantization.scheme)))
-    return cache_dtype(quantization) or quantization.scheme
 
 
 def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
@@ -190,6 +184,33 @@ def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
         evidence=effective.evidence.get(named),
         reason="" if layers or figures else NOT_SAID,
     )
+
+
+def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """An eviction policy, by what an engine kept of a sequence of its own.
+
+    Top-k frees nothing and a window is compared by itself; so what is kept can't tell of them.
+    """
+    if isinstance(config.eviction, NoEviction | SlidingWindow):
+        return
+    asked, seen = config.eviction.model_dump(mode="json", exclude_none=True), effective.seen_tokens
+    kept = effective.kept_tokens
+    known = effective.eviction is not None and kept is not None and seen is not None
+    right = known and effective.eviction == asked and kept == kept_tokens(config.eviction, seen or 0)
+    counted = "" if isinstance(config.eviction, TopK) else f", {kept} of {seen} tokens kept"
+    yield Observation(
+        setting="eviction",
+        requested=_policy(asked),
+        effective=f"{_policy(effective.eviction or {})}{counted}" if known else None,
+        agrees=right if known else None,
+        evidence=effective.evidence.get("eviction"),
+        reason="" if known else NOT_SAID,
+    )
+
+
+def _policy(document: Mapping[str, Any]) -> str:
+    parameters = ", ".join(f"{name} {value}" for name, value in document.items() if name != "policy")
+    return f"{document.get('policy')} ({parameters})"
 
 
 def _layers(counts: Mapping[str, int]) -> str:

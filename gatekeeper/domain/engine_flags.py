@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gatekeeper.domain.capability import CapableEngine
-from gatekeeper.domain.kv_config import GgmlBlocks, KVConfig
+from gatekeeper.domain.change import EngineName
+from gatekeeper.domain.kv_config import GgmlBlocks, KVConfig, Quantization
 from gatekeeper.domain.kv_memory import ModelShape
-from gatekeeper.domain.vllm_flags import argument_flags, serve_flags
+from gatekeeper.domain.vllm_flags import argument_flags, cache_dtype, serve_flags
 
 SGLANG_DTYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "none": ("--kv-cache-dtype", "auto"),
@@ -22,6 +23,29 @@ SGLANG_DTYPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 LMDEPLOY_POLICIES: Final[Mapping[str, str]] = {"none": "0", "int8": "8", "int4": "4"}
 TENSORRT_DTYPES: Final[Mapping[str, str]] = {"none": "auto", "fp8_e4m3": "fp8", "nvfp4": "nvfp4"}
+
+
+START: Final[Mapping[EngineName, tuple[str, ...]]] = {
+    "vllm": ("vllm", "serve"),
+    "reference": ("python", "-m", "workers.engines.reference", "--model"),
+    "llama_cpp": ("llama-server", "--model"),
+    "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
+    "lmdeploy": ("lmdeploy", "serve", "api_server"),
+    "tensorrt_llm": ("trtllm-serve",),
+}
+"""The words with which a person starts an engine by hand; the model and the flags follow."""
+
+
+def cache_name(engine: EngineName, quantization: Quantization) -> str:
+    """What the engine, or the reader of what it shows, calls the cache; `auto`: 16 bits.
+
+    Readers of other engines use vLLM's names. llama.cpp has its own for blocks, the reference engine those of schemes.
+    """
+    if isinstance(quantization, GgmlBlocks):
+        return "/".join(dict.fromkeys((quantization.scheme, quantization.values or quantization.scheme)))
+    if engine == "reference":
+        return "auto" if quantization.scheme == "none" else quantization.scheme
+    return cache_dtype(quantization) or quantization.scheme
 
 
 def engine_flags(engine: CapableEngine, config: KVConfig, *, shape: ModelShape | None) -> tuple[str, ...]:

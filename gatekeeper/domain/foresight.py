@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from scipy.stats import norm, t
 
 from gatekeeper.domain.base import Closed
+from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.findings import FEWEST_TO_PASS
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.measurement import Mode
@@ -82,6 +83,9 @@ def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     if not expected_modes(rule, plan.modes):
         state = f"{rule.mode} mode" if rule.mode else "state of the cache that the metric compares"
         return _say(rule, "idle", f"this change asks for no {state}, so the rule does not apply")
+    idle = left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=rule.mode or "cold")
+    if idle is not None:
+        return _say(rule, "idle", idle)
     match METRICS[rule.metric].kind:
         case "token":
             return _of_tokens(plan, rule, noise)

@@ -15,6 +15,7 @@ from typing import Final
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, delta_of
 from gatekeeper.domain.effective import Observation, changed, compare, mismatches
+from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
@@ -71,6 +72,7 @@ def _weighed_report(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
         *notes,
         *without_power(findings, deltas),
         *_doubts(baseline, candidate),
+        *_left_out(plan),
         *filter(None, [plan.undeclared]),
     )
     if not noise.deltas:
@@ -145,6 +147,18 @@ def _doubts(baseline: ArmRecord, candidate: ArmRecord) -> Iterator[str]:
     for row in _changed(baseline, candidate):
         if row.agrees is None:
             yield f"Not verified: {row.setting} {row.requested}, {row.reason}."
+
+
+def _left_out(plan: Plan) -> Iterator[str]:
+    """A note for the rules that say nothing on the engine of this run, and why it is that engine."""
+    engine = plan.candidate.engine
+    if engine != "vllm":
+        yield f"Both arms ran on the {engine} engine: {plan.engine_reason}."
+    for rule in plan.policy.rules:
+        metric = METRICS[rule.metric]
+        reason = left_out(engine, suite=metric.suite, mode=rule.mode or "cold")
+        if reason is not None:
+            yield f"{metric.title} does not apply: {reason}."
 
 
 def _noise(plan: Plan, baseline: ArmRecord, control: ArmRecord | None) -> Noise:

@@ -149,6 +149,11 @@ class EffectiveConfig:
     """Element type of the cache tensors, such as `uint8` -> number of layers."""
     windows: Mapping[str, int] = field(default_factory=dict)
     """Attention window in tokens, or `none` -> number of layers."""
+    eviction: Mapping[str, object] | None = None
+    """The eviction policy with its parameters, as a configuration states it."""
+    seen_tokens: int | None = None
+    kept_tokens: int | None = None
+    """Of a sequence of the engine's own of `seen_tokens` tokens, those in the cache once it was computed."""
     smallest_scale: float | None = None
     largest_scale: float | None = None
     """Of keys and values, over all layers with a quantized cache."""

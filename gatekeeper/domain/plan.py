@@ -8,11 +8,12 @@ import math
 
 from pydantic import Field
 
+from gatekeeper.domain import reference_engine
 from gatekeeper.domain.base import Closed, PositiveInt
-from gatekeeper.domain.capability import capability_problems
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
-from gatekeeper.domain.engine_flags import engine_flags
+from gatekeeper.domain.engine_choice import choose_engine
+from gatekeeper.domain.engine_flags import START, cache_name, engine_flags
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
@@ -25,7 +26,6 @@ from gatekeeper.domain.vllm_flags import (
     TYPED_ARGUMENTS,
     Device,
     argument_problem,
-    unsupported,
 )
 from gatekeeper.domain.waiver import Waiver
 
@@ -63,8 +63,20 @@ class ArmPlan(Closed):
         return kv_bytes_per_token(shape, quantization)
 
     @property
+    def cache_dtype(self) -> str:
+        """What the engine calls the cache; `auto`: 16 bits."""
+        return cache_name(self.engine, self.config.quantization)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words with which a person would start the engine by hand."""
+        return (*START[self.engine], self.model.source, *self.serve_flags)
+
+    @property
     def serve_flags(self) -> tuple[str, ...]:
         """The engine's flags that put this arm into effect."""
+        if self.engine == "reference":
+            return reference_engine.serve_flags(self.config, max_model_len=self.max_model_len)
         lengths = {"max_model_len": self.max_model_len, "max_num_seqs": self.max_num_seqs}
         scheduling = self.config.scheduling.model_copy(update=lengths)
         pool = () if self.pool_blocks is None else ("--num-gpu-blocks-override", str(self.pool_blocks))
@@ -133,6 +145,8 @@ class Plan(Closed):
     candidate: ArmPlan
     waivers: tuple[Waiver, ...] = Field(default=(), exclude=True)
     """Those in force when it is judged. Not stored with the plan, since they come and go."""
+    engine_reason: str = ""
+    """Why the engine of both arms is that one; a plan from before this was stored does not say."""
 
     @property
     def concurrency(self) -> int:
@@ -177,22 +191,18 @@ def make_plan(
 ) -> Plan:
     """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
-    engine = change.engine or "vllm"
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
     problems += _idle_problems(change, device)
+    choice = choose_engine(change.engine, configs, device=device, shape=model.shape)
+    problems += choice.problems
     for arm, config in configs.items():
-        problems += (
-            unsupported(config, arm=arm, device=device)
-            if engine == "vllm"
-            else capability_problems(engine, device, config, arm=arm)
-        )
         problems += _argument_problems(config, arm, allowed_arguments)
         problems += _scheduling_problems(config, arm, suite)
     if problems:
         raise InvalidInput(problems)
     arms = {
         arm: ArmPlan(
-            engine=engine,
+            engine=choice.engine,
             device=device,
             model=model,
             config=config,
@@ -202,8 +212,9 @@ def make_plan(
         for arm, config in configs.items()
     }
     return Plan(
-        change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"]
-    )
+        change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"],
+        engine_reason=choice.reason,
+    )  # fmt: skip
 
 
 def _default_length(change: Change, model: Model, suite: Suite) -> int:

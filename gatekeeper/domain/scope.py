@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.item_samples import tasks_of
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
@@ -48,6 +49,7 @@ def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple
         Application(rule=rule, mode=mode, group=group)
         for rule in plan.policy.rules
         for mode in expected_modes(rule, measured)
+        if left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=mode) is None
         for group in _groups(rule, baseline, candidate)
     )
 

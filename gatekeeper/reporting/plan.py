@@ -74,6 +74,7 @@ def shape_phrase(shape: ModelShape) -> str:
 
 def _arms(plan: Plan) -> Iterator[str]:
     yield "Launches (the worker adds address, model type, seed and what measuring needs)"
+    yield from wrapped(f"engine: {plan.candidate.engine}, {plan.engine_reason}", indent="  ")
     yield from _launch("baseline", plan.baseline)
     yield from _launch("candidate", plan.candidate)
     yield from wrapped(f"cache states measured: {', '.join(plan.modes)}", indent="  ")
@@ -82,7 +83,7 @@ def _arms(plan: Plan) -> Iterator[str]:
 def _launch(role: str, arm: ArmPlan) -> Iterator[str]:
     yield f"  {role}, on {arm.device}"
     # Not wrapped: a command is there to be copied.
-    yield f"      {shlex.join(('vllm', 'serve', arm.model.source, *arm.serve_flags))}"
+    yield f"      {shlex.join(arm.command)}"
 
 
 def _suite(plan: Plan) -> Iterator[str]:

@@ -14,10 +14,10 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from gatekeeper.domain.change import Change
+from gatekeeper.domain.engine_flags import START, engine_flags
 from gatekeeper.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.verdict import Report, Verdict
-from gatekeeper.domain.vllm_flags import serve_flags
 from gatekeeper.services.views import View
 from gatekeeper.storage import arms, promotions, runs, waivers
 from gatekeeper.storage.codec import load_plan
@@ -32,6 +32,10 @@ KEPT: Final = ("reuse", "scheduling", "engine_args")
 
 class NotPassed(Conflict):
     """Only a run whose verdict is PASS is promoted."""
+
+
+class ServesNobody(Conflict):
+    """The reference engine answers whether a model survives a method; there is nothing of it to roll out."""
 
 
 class PromotionView(View):
@@ -53,17 +57,21 @@ class PromotionView(View):
 
 
 def promote(sessions: Sessions, run_id: UUID) -> PromotionView:
-    """Make the candidate of a run its model's reference. Raises NotFound, and NotPassed for anything but PASS."""
+    """Make the candidate of a run its model's reference.
+
+    Raises NotFound, NotPassed for anything but PASS, and ServesNobody for the reference engine.
+    """
     with transaction(sessions) as session:
         run = runs.get_run(session, run_id, lock=True)
         _refuse_what_did_not_pass(session, run)
         plan = load_plan(run.plan)
+        flags = _flags(plan)
         row = promotions.add_promotion(
             session,
             run_id=run_id,
             model=run.model,
             config=plan.candidate.config.model_dump(mode="json", exclude_none=True),
-            flags=list(_flags(plan)),
+            flags=list(flags),
             engine=(run.report or {}).get("engine"),
         )
         return _view(session, row)
@@ -106,7 +114,10 @@ def _refuse_what_did_not_pass(session: Session, run: RunRow) -> None:
 
 
 def _flags(plan: Plan) -> tuple[str, ...]:
-    return serve_flags(plan.candidate.config, shape=plan.candidate.model.shape)
+    arm = plan.candidate
+    if arm.engine == "reference":
+        raise ServesNobody(f"it passed on the reference engine: {plan.engine_reason}")
+    return engine_flags(arm.engine, arm.config, shape=arm.model.shape)
 
 
 def _view(session: Session, row: PromotionRow) -> PromotionView:
@@ -118,7 +129,7 @@ def _view(session: Session, row: PromotionRow) -> PromotionView:
         model=row.model,
         config=row.config,
         flags=tuple(row.flags),
-        command=shlex.join(["vllm", "serve", row.model, *row.flags]),
+        command=shlex.join([*START[load_plan(run.plan).candidate.engine], row.model, *row.flags]),
         measured_argv=tuple(candidates[0].argv) if candidates else (),
         engine=row.engine,
         promoted_at=row.promoted_at,

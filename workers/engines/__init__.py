@@ -10,12 +10,14 @@ from gatekeeper.domain.plan import ArmPlan
 from workers.engines.base import Engine
 from workers.engines.llama_cpp import LLAMA_CPP
 from workers.engines.lmdeploy import LMDEPLOY
+from workers.engines.reference.engine import Reference
 from workers.engines.sglang import SGLANG
 from workers.engines.tensorrt_llm import TENSORRT_LLM
 from workers.engines.vllm import Vllm
 
 ENGINES: Final[Mapping[EngineName, Engine]] = {
     "vllm": Vllm(),
+    "reference": Reference(),
     "llama_cpp": LLAMA_CPP,
     "sglang": SGLANG,
     "lmdeploy": LMDEPLOY,

@@ -74,6 +74,7 @@ def code_files() -> Iterator[tuple[str, bytes]]:
     for package in (
         "workers.engines",
         "workers.engines.llama_cpp",
+        "workers.engines.reference",
         "workers.suites",
         "workers.suites.context",
     ):

@@ -108,7 +108,7 @@ def _on_boundaries(bench: Bench, documents: Sequence[Document]) -> Iterator[None
     with exercised(bench, suite=SUITE, mode="boundary", expected=kind, counter=PREFIX_HITS):
         yield
     rests = {len(document.prompt) % block for document in documents} if block else set[int]()
-    reached = float(bool(block) and rests == {0, 1, (block or 0) - 1})
+    reached = float(bool(block) and rests == {length % (block or 1) for length in (-1, 0, 1)})
     _say(bench, "boundary", "prompts of k-1, k and k+1 blocks' tokens", reached, expected="moved")
 
 

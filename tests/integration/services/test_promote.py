@@ -10,7 +10,7 @@ from sqlalchemy import text
 from gatekeeper.domain.errors import InvalidInput, NotFound
 from gatekeeper.services import history
 from gatekeeper.services.models import register_model
-from gatekeeper.services.promote import NotPassed, get_reference, list_references, promote
+from gatekeeper.services.promote import NotPassed, ServesNobody, get_reference, list_references, promote
 from gatekeeper.services.submit import submit
 from gatekeeper.services.waivers import grant
 from gatekeeper.storage.database import transaction
@@ -58,6 +58,16 @@ def test_nothing_but_pass_is_promoted(world: World) -> None:
         promote(world.sessions, world.submit())
     with pytest.raises(NotFound):
         get_reference(world.sessions, samples.MODEL.name)
+
+
+def test_what_passed_on_the_reference_engine_serves_nobody(world: World) -> None:
+    plan, arms = samples.passing()
+    on_reference = {
+        arm: getattr(plan, arm).model_copy(update={"engine": "reference"})
+        for arm in ("baseline", "candidate")
+    }
+    with pytest.raises(ServesNobody, match="reference engine"):
+        promote(world.sessions, stored(world, (plan.model_copy(update=on_reference), arms)))
 
 
 def test_a_pass_that_rests_on_an_expired_waiver_is_promoted_no_more(world: World) -> None:

@@ -39,7 +39,10 @@ def parse() -> argparse.Namespace:
 def load(options: argparse.Namespace) -> Any:
     """The model with our attention. Raises ValueError for models whose attention this engine does not compute."""
     model = AutoModelForCausalLM.from_pretrained(
-        options.model, revision=options.revision, dtype=getattr(torch, options.dtype), attn_implementation=ATTENTION
+        options.model,
+        revision=options.revision,
+        dtype=getattr(torch, options.dtype),
+        attn_implementation=ATTENTION,
     ).to(options.device)
     kinds = set(getattr(model.config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(model.config, "kv_lora_rank", None):

@@ -1,4 +1,4 @@
-"""The part of the OpenAI-compatible API, with vLLM's additions, that suites and people use: request bodies and answers."""
+"""The part of the OpenAI-compatible API, with vLLM's additions, that suites use: request bodies and answers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def chat_logprobs(rows: Sequence[Scored], name: Name) -> dict[str, Any]:
     return {"content": content}
 
 
-def envelope(kind: str, model: str, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int] | None) -> dict[str, Any]:
+def envelope(
+    kind: str, model: str, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int] | None
+) -> dict[str, Any]:
     """What every answer is wrapped in. `kind`: `text_completion`, `chat.completion` or `chat.completion.chunk`."""
     body = {"id": f"cmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
     return body | {"choices": list(choices)} | ({} if usage is None else {"usage": dict(usage)})

@@ -126,7 +126,7 @@ class Nf4:
         largest = blocks.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_SCALE)
         levels = torch.tensor(NF4_LEVELS, device=x.device)
         middles = (levels[1:] + levels[:-1]) / 2
-        codes = torch.bucketize(blocks / largest, middles).to(torch.uint8)
+        codes = torch.bucketize((blocks / largest).contiguous(), middles).to(torch.uint8)
         return pack(codes.flatten(-2), 4), largest.squeeze(-1)
 
     def decode(self, stored: Stored) -> torch.Tensor:

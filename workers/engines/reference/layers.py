@@ -125,7 +125,9 @@ def _fused(
 ) -> torch.Tensor:
     """torch's own attention. Without a mask several queries are the whole sequence, so causal."""
     groups = query.shape[1] // key.shape[1]
-    if visible is None and query.shape[-2] == 1:  # a query head of a group is to attention what a further query is
+    if (
+        visible is None and query.shape[-2] == 1
+    ):  # a query head of a group is to attention what a further query is
         shape = query.shape
         output = torch.nn.functional.scaled_dot_product_attention(
             query.reshape(1, key.shape[1], groups, -1), key, value, scale=scaling

@@ -24,12 +24,12 @@ LONGEST_TRIAL: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds."""
+    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds, if known."""
 
     seen: int
     held: float
     nbytes: int
-    bytes_of_one_more: float
+    bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
 
 
@@ -37,7 +37,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     """Measure a cache after a prompt of at most `longest` tokens; lengths are multiples of `step`, if they can be.
 
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
-    length is in neither.
+    length is in neither. That takes two steps at the least.
     """
     long = max(min(longest, LONGEST_TRIAL) // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
@@ -47,13 +47,15 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     for layer in after.layers:
         kinds = {store.stored_type or "bfloat16" for store in (layer.keys, layer.values)}
         types["+".join(sorted(kinds))] = types.get("+".join(sorted(kinds)), 0) + 1
-    added = (after.nbytes - before.nbytes) / (long - short) if long > short else after.nbytes / long
+    added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
     return Measured(
         seen=long, held=after.held_tokens, nbytes=after.nbytes, bytes_of_one_more=added, stored_types=types
     )
 
 
-def tell(measured: Measured, config: KVConfig, *, max_model_len: int, compute: str, piece: int | None) -> None:
+def tell(
+    measured: Measured, config: KVConfig, *, max_model_len: int, compute: str, piece: int | None
+) -> None:
     """Write the account of the cache into the log, in one line."""
     account = {
         "engine": "reference",
@@ -118,16 +120,21 @@ class Meter:
             ("counter", "gatekeeper:kv_tokens_evicted_total", counts.get("seen", 0) - counts.get("held", 0)),
             ("counter", "gatekeeper:kv_stored_bytes_total", counts.get("nbytes", 0)),
         ]
-        lines = [f"# TYPE {name.removesuffix('_total')} {kind}\n{name} {value}" for kind, name, value in samples]
+        lines = [
+            f"# TYPE {name.removesuffix('_total')} {kind}\n{name} {value}" for kind, name, value in samples
+        ]
         labels = ",".join(f'{name}="{value}"' for name, value in self._labels().items())
-        return "\n".join([*lines, "# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1", ""])
+        return "\n".join(
+            [*lines, "# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1", ""]
+        )
 
     def _labels(self) -> dict[str, Any]:
         """What vLLM's gauge says of a pool, of the notional one."""
         scheme = self.config.quantization.scheme
         return {
             "cache_dtype": "auto" if scheme == "none" else scheme, "block_size": 1, "enable_prefix_caching": False,
-            "kv_cache_memory_bytes": GIB, "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
+            "kv_cache_memory_bytes": GIB,
+            "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
         }  # fmt: skip
 
 

@@ -7,8 +7,9 @@ that the tokens had in the text, which rotary embedding has already turned into 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 import torch
 
@@ -34,6 +35,10 @@ class Step:
     scaling: float
 
 
+Budget: TypeAlias = Callable[[int], int]
+"""Tokens of a prompt -> how many of them stay."""
+
+
 class Policy(Protocol):
     """What decides about one layer's tokens."""
 
@@ -53,20 +58,6 @@ class Policy(Protocol):
     def after_prompt(self) -> torch.Tensor | None:
         """The same, once the whole prompt has been computed, in however many pieces."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How many of a prompt's tokens stay: a share is evicted, or a number is kept."""
-
-    evicted_fraction: float | None = None
-    tokens: int | None = None
-
-    def of(self, prompt_tokens: int) -> int:
-        """Tokens kept of so many, one at the least."""
-        if self.tokens is not None:
-            return min(self.tokens, prompt_tokens)
-        return max(prompt_tokens - math.floor((self.evicted_fraction or 0.0) * prompt_tokens), 1)
 
 
 class KeepAll:
@@ -139,7 +130,7 @@ class HeavyHitters(KeepAll):
     def after_prompt(self) -> torch.Tensor | None:
         """Cut to the budget."""
         assert self._gathered is not None
-        self._kept_tokens = self.budget.of(self._gathered.shape[-1])
+        self._kept_tokens = self.budget(self._gathered.shape[-1])
         return self._cut(self._kept_tokens)
 
     def _cut(self, size: int) -> torch.Tensor | None:
@@ -199,7 +190,7 @@ class Selector(KeepAll):
         assert self._prompt is not None
         prompt, self._prompt, self._is_over = self._prompt, None, True
         held = prompt.keys.shape[-2]
-        size = self.budget.of(held)
+        size = self.budget(held)
         return None if size >= held else _best(self.score(prompt), size)
 
 

@@ -1,4 +1,4 @@
-"""Requests under way: each prompt is computed by itself, then all decode together, in one thread that owns the model."""
+"""Requests under way: each prompt computed by itself, then all decoding together, in the one thread with the model."""
 
 from __future__ import annotations
 
@@ -121,7 +121,10 @@ class Scheduler:
             else:
                 context = running.context
                 self._meter.finished(
-                    len(running.tokens), seen=context.seen_tokens, held=context.held_tokens, nbytes=context.nbytes
+                    len(running.tokens),
+                    seen=context.seen_tokens,
+                    held=context.held_tokens,
+                    nbytes=context.nbytes,
                 )
                 running.job.answers.put(None)
         self._running = going

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, assert_never
+from functools import partial
+from typing import Final
 
 import torch
 
 from gatekeeper.domain.kv_config import (
-    Budgeted,
     Eviction,
     Fp8,
     HeavyHitter,
@@ -16,19 +16,17 @@ from gatekeeper.domain.kv_config import (
     Int8,
     Kivi,
     KVConfig,
-    KvQuant,
     Nf4,
     NoEviction,
     NoQuantization,
-    Nvfp4,
     PrefillSelector,
     Quantization,
     SlidingWindow,
     SnapKv,
     StreamingLlm,
     TopK,
-    TurboQuant,
 )
+from gatekeeper.domain.reference_engine import kept_tokens
 from workers.engines.reference import codecs, policies
 from workers.engines.reference.layers import SequenceLayer
 from workers.engines.reference.store import SIXTEEN_BIT, Store
@@ -64,15 +62,13 @@ def _stores(quantization: Quantization, head_dim: int) -> tuple[Callable[[], Sto
             codec = codecs.Nf4(block_size=size)
         case Kivi():
             return _kivi(quantization)
-        case Fp8() | Nvfp4() | TurboQuant() | KvQuant():
-            raise ValueError(f"the reference engine has no KV cache for {quantization.scheme}")
         case _:
-            assert_never(quantization)
+            raise ValueError(f"the reference engine has no KV cache for {quantization.scheme}")
     return (lambda: Store(codec=codec)), (lambda: Store(codec=codec))
 
 
 def _kivi(kivi: Kivi) -> tuple[Callable[[], Store], Callable[[], Store]]:
-    """Keys per channel, whenever a residual's length of them has come together; values per token, the newest held back."""
+    """Keys per channel, once a residual's length of them has come; values per token, the newest held back."""
     per_channel = codecs.Affine(bits=kivi.bits, group_size=kivi.group_size, along="tokens")
     per_token = codecs.Affine(bits=kivi.bits, group_size=kivi.group_size, along="channels")
     lump = kivi.residual_length or kivi.group_size
@@ -93,17 +89,13 @@ def _policy(eviction: Eviction) -> policies.Policy:
         case TopK(k=k):
             return policies.TopK(keys_per_query=k)
         case HeavyHitter():
-            return policies.HeavyHitters(budget=_budget(eviction))
+            return policies.HeavyHitters(budget=partial(kept_tokens, eviction))
         case SnapKv(observation_window=window):
-            return policies.Selector(budget=_budget(eviction), score=policies.snapkv, observed=window)
+            return policies.Selector(
+                budget=partial(kept_tokens, eviction), score=policies.snapkv, observed=window
+            )
         case PrefillSelector(policy=name) if name in SELECTORS:
             score, observed = SELECTORS[name]
-            return policies.Selector(budget=_budget(eviction), score=score, observed=observed)
-        case PrefillSelector(policy=name):
-            raise ValueError(f"the reference engine does not implement {name}")
+            return policies.Selector(budget=partial(kept_tokens, eviction), score=score, observed=observed)
         case _:
-            assert_never(eviction)
-
-
-def _budget(eviction: Budgeted) -> policies.Budget:
-    return policies.Budget(evicted_fraction=eviction.evicted_fraction, tokens=eviction.budget_tokens)
+            raise ValueError(f"the reference engine does not implement {eviction.policy}")

@@ -53,11 +53,17 @@ class Service:
             raise HTTPException(400, "prompt: has no tokens; allowed: one or more")
         if wanted > room or room < 1:
             allowed = f"at most {self.max_model_len} tokens together"
-            raise HTTPException(400, f"max_tokens: {len(prompt)} in the prompt and {wanted} more; allowed: {allowed}")
+            raise HTTPException(
+                400, f"max_tokens: {len(prompt)} in the prompt and {wanted} more; allowed: {allowed}"
+            )
         known = range(self.vocabulary)
         for field, tokens in (("prompt", prompt), ("vllm_xargs.forced_token_ids", forced)):
-            if not isinstance(tokens, Sequence) or not all(type(token) is int and token in known for token in tokens):
-                raise HTTPException(400, f"{field}: not token ids; allowed: a list of 0 to {self.vocabulary - 1}")
+            if not isinstance(tokens, Sequence) or not all(
+                type(token) is int and token in known for token in tokens
+            ):
+                raise HTTPException(
+                    400, f"{field}: not token ids; allowed: a list of 0 to {self.vocabulary - 1}"
+                )
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Tokens of a text."""
@@ -136,7 +142,12 @@ def create_app(service: Service) -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        about = {"id": service.name, "object": "model", "owned_by": "gatekeeper", "max_model_len": service.max_model_len}
+        about = {
+            "id": service.name,
+            "object": "model",
+            "owned_by": "gatekeeper",
+            "max_model_len": service.max_model_len,
+        }
         return {"object": "list", "data": [about]}
 
     @app.post("/tokenize")
@@ -165,19 +176,23 @@ def create_app(service: Service) -> FastAPI:
 
 def complete(service: Service, request: api.CompletionRequest) -> dict[str, Any] | StreamingResponse:
     """Answer `/v1/completions`: all prompts of the request, each its own choice."""
-    prompts = [tokens if isinstance(tokens, list) else service.encode(tokens) for tokens in _listed(request.prompt)]
+    prompts = [
+        tokens if isinstance(tokens, list) else service.encode(tokens) for tokens in _listed(request.prompt)
+    ]
     limit = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     jobs = [service.job(request, prompt, max_tokens=limit, top=request.logprobs or 0) for prompt in prompts]
     answers = [Answer(service=service, job=job, stops=request.stops, tokens=[]) for job in jobs]
     if request.stream:
-        return StreamingResponse(api.events(_stream(service, request, answers)), media_type="text/event-stream")
+        return StreamingResponse(
+            api.events(_stream(service, request, answers)), media_type="text/event-stream"
+        )
     choices = [_choice(service, request, index, answer) for index, answer in enumerate(answers)]
     usage = api.usage_of(sum(map(len, prompts)), sum(len(answer.tokens) for answer in answers))
     return api.envelope("text_completion", service.name, choices, usage)
 
 
 def _listed(prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]]) -> list[Any]:
-    is_one = isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
+    is_one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
     return [prompt] if is_one else list(prompt)
 
 
@@ -187,7 +202,12 @@ def _choice(service: Service, request: api.CompletionRequest, index: int, answer
     for _ in answer.pieces():
         pass
     echoed = service.decode(job.prompt) if request.echo else ""
-    choice = {"index": index, "text": echoed + answer.text, "finish_reason": answer.finish_reason, "logprobs": None}
+    choice = {
+        "index": index,
+        "text": echoed + answer.text,
+        "finish_reason": answer.finish_reason,
+        "logprobs": None,
+    }
     if request.logprobs is not None:
         before = [None, *scores] if request.echo else []
         logprobs = api.completion_logprobs([*before, *answer.tokens], name)
@@ -211,7 +231,10 @@ def _stream(
         last = {"index": index, "text": "", "finish_reason": answer.finish_reason}
         yield api.envelope("text_completion", service.name, [last], None)
     if request.stream_options.include_usage:
-        counts = sum(len(answer.job.prompt) for answer in answers), sum(len(answer.tokens) for answer in answers)
+        counts = (
+            sum(len(answer.job.prompt) for answer in answers),
+            sum(len(answer.tokens) for answer in answers),
+        )
         yield api.envelope("text_completion", service.name, [], api.usage_of(*counts))
 
 
@@ -222,7 +245,9 @@ def chat(service: Service, request: api.ChatRequest) -> dict[str, Any] | Streami
     job = service.job(request, prompt, max_tokens=limit, top=request.top_logprobs if request.logprobs else 0)
     answer = Answer(service=service, job=job, stops=request.stops, tokens=[])
     if request.stream:
-        return StreamingResponse(api.events(_chat_stream(service, request, answer)), media_type="text/event-stream")
+        return StreamingResponse(
+            api.events(_chat_stream(service, request, answer)), media_type="text/event-stream"
+        )
     job.prompt_scores()
     for _ in answer.pieces():
         pass

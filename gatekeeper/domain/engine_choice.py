@@ -1,0 +1,80 @@
+"""Which engine runs a change: one for both arms, since figures of two engines are no pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from gatekeeper.domain import reference_engine, vllm_flags
+from gatekeeper.domain.capability import capability_problems
+from gatekeeper.domain.change import EngineName
+from gatekeeper.domain.errors import FieldProblem
+from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_memory import ModelShape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineChoice:
+    """An engine, why it is that one, and what it cannot do of the change."""
+
+    engine: EngineName
+    reason: str
+    problems: tuple[FieldProblem, ...] = ()
+
+
+def choose_engine(
+    asked: EngineName | None,
+    configs: Mapping[str, KVConfig],
+    *,
+    device: vllm_flags.Device,
+    shape: ModelShape | None,
+) -> EngineChoice:
+    """vLLM wherever it has all of both arms on this device, else the reference engine. `configs`: by arm.
+
+    Where neither has it, what each lacks is said, in the order in which they would be tried.
+    """
+    vllm = _problems("vllm", configs, device=device, shape=shape)
+    reference = _problems("reference", configs, device=device, shape=shape)
+    match asked:
+        case "vllm":
+            return EngineChoice(engine="vllm", reason="the change asks for it", problems=vllm)
+        case "reference":
+            return EngineChoice(engine="reference", reason="the change asks for it", problems=reference)
+        case "llama_cpp" | "sglang" | "lmdeploy" | "tensorrt_llm":
+            found = (capability_problems(asked, device, config, arm=arm) for arm, config in configs.items())
+            problems = tuple(problem for problems in found for problem in problems)
+            return EngineChoice(engine=asked, reason="the change asks for it", problems=problems)
+        case None if not vllm:
+            return EngineChoice(engine="vllm", reason=f"vLLM has the whole change on {device}")
+        case None if reference:
+            return EngineChoice(
+                engine="vllm", reason="no engine has the whole change", problems=vllm + reference
+            )
+        case None:
+            return EngineChoice(engine="reference", reason=vllm[0].problem)
+        case _:
+            assert_never(asked)
+
+
+def _problems(
+    engine: EngineName,
+    configs: Mapping[str, KVConfig],
+    *,
+    device: vllm_flags.Device,
+    shape: ModelShape | None,
+) -> tuple[FieldProblem, ...]:
+    if engine == "vllm":
+        found = (vllm_flags.unsupported(config, arm=arm, device=device) for arm, config in configs.items())
+    else:
+        found = (
+            reference_engine.unsupported(config, arm=arm, shape=shape) for arm, config in configs.items()
+        )
+    return tuple(problem for problems in found for problem in problems)
+
+
+def left_out(engine: EngineName, *, suite: str, mode: str) -> str | None:
+    """Why a suite, or a mode of it, says nothing of a change on this engine; None where it does."""
+    if engine != "reference":
+        return None
+    return reference_engine.LEAVES_OUT.get(suite) or reference_engine.LEAVES_OUT.get(mode)

@@ -1,0 +1,137 @@
+"""The reference engine: what it implements of a KV configuration, its flags, and what on it proves nothing.
+
+It runs methods that no serving engine has, on Hugging Face transformers, one token after the other in plain torch. It
+answers whether a model survives a method, never how fast that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from gatekeeper.domain.errors import FieldProblem
+from gatekeeper.domain.kv_config import (
+    Budgeted,
+    Eviction,
+    Fp8,
+    Int4,
+    Kivi,
+    KVConfig,
+    Nf4,
+    NoEviction,
+    SlidingWindow,
+    StreamingLlm,
+    TopK,
+)
+from gatekeeper.domain.kv_memory import ModelShape
+
+SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi")
+POLICIES: Final = (
+    "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "tova", "knorm", "keydiff", "topk",
+)  # fmt: skip
+FREES_NOTHING: Final = ("none", "topk")
+"""Policies that go with KIVI: tokens whose keys share scales can't leave one by one."""
+
+SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
+DTYPES: Final = ("float32", "bfloat16", "float16")
+
+LEAVES_OUT: Final = {
+    "performance": "reference engine: its speed is not comparable with a serving engine's",
+    "saturated": "reference engine: it has no pool of blocks that could be saturated",
+}
+"""Suite or mode -> why nothing measured there on this engine would speak of the change."""
+
+
+def unsupported(config: KVConfig, *, arm: str, shape: ModelShape | None) -> list[FieldProblem]:
+    """Return what the reference engine cannot do of `config`; field paths start with `arm`."""
+    return [*_quantization(config, arm, shape), *_eviction(config, arm), *_rest(config, arm)]
+
+
+def _quantization(config: KVConfig, arm: str, shape: ModelShape | None) -> Iterator[FieldProblem]:
+    quantization, field = config.quantization, f"{arm}.quantization"
+    if quantization.scheme not in SCHEMES:
+        problem = f"the reference engine has no KV cache for {quantization.scheme}"
+        yield FieldProblem(field=f"{field}.scheme", problem=problem, allowed=", ".join(SCHEMES))
+    if isinstance(quantization, Fp8) and quantization.scales != "unit":
+        problem = "the reference engine has no scales for FP8"
+        yield FieldProblem(field=f"{field}.scales", problem=problem, allowed="unit")
+    match quantization:
+        case Int4(group_size=int(size)):
+            name = "group_size"
+        case Nf4(block_size=size):
+            name = "block_size"
+        case Kivi(group_size=size):
+            name = "group_size"
+            if quantization.residual_length % size:
+                problem = f"not a multiple of group_size {size}"
+                yield FieldProblem(
+                    field=f"{field}.residual_length", problem=problem, allowed=f"0, {size}, {2 * size} …"
+                )
+        case _:
+            return
+    if shape is not None and shape.head_dim % size:
+        problem = f"{size} does not divide the model's head_dim"
+        allowed = f"a divisor of {shape.head_dim}"
+        yield FieldProblem(field=f"{field}.{name}", problem=problem, allowed=allowed)
+
+
+def _eviction(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    policy, field = config.eviction.policy, f"{arm}.eviction.policy"
+    if policy not in POLICIES:
+        problem = f"the reference engine does not implement {policy}"
+        yield FieldProblem(field=field, problem=problem, allowed=", ".join(POLICIES))
+    elif isinstance(config.quantization, Kivi) and policy not in FREES_NOTHING:
+        problem = "KIVI's keys share scales in groups of tokens, from which none can leave alone"
+        yield FieldProblem(field=field, problem=problem, allowed=", ".join(FREES_NOTHING))
+
+
+def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    """Fields that would have no effect."""
+    for name, value in config.reuse.model_dump(exclude_none=True).items():
+        if value is not False:
+            problem = "the reference engine reuses nothing"
+            yield FieldProblem(field=f"{arm}.reuse.{name}", problem=problem, allowed="absent, or false")
+    for name in config.scheduling.model_dump(exclude_none=True):
+        if name not in SCHEDULING:
+            problem = "without effect on the reference engine"
+            yield FieldProblem(
+                field=f"{arm}.scheduling.{name}", problem=problem, allowed=", ".join(SCHEDULING)
+            )
+    for name, value in config.engine_args.items():
+        if name != "dtype" or value not in DTYPES:
+            problem = "the reference engine has no such argument"
+            allowed = f"dtype: {', '.join(DTYPES)}"
+            yield FieldProblem(field=f"{arm}.engine_args.{name}", problem=problem, allowed=allowed)
+
+
+def serve_flags(config: KVConfig, *, max_model_len: int) -> tuple[str, ...]:
+    """Return the flags of the engine that put `config` into effect, in a fixed order."""
+    flags = ["--max-model-len", str(max_model_len)]
+    for axis, part in (("--quantization", config.quantization), ("--eviction", config.eviction)):
+        flags += [axis, json.dumps(part.model_dump(mode="json", exclude_none=True), separators=(",", ":"))]
+    if config.scheduling.max_num_batched_tokens is not None:
+        flags += ["--max-num-batched-tokens", str(config.scheduling.max_num_batched_tokens)]
+    if "dtype" in config.engine_args:
+        flags += ["--dtype", str(config.engine_args["dtype"])]
+    return tuple(flags)
+
+
+def kept_tokens(eviction: Eviction, prompt_tokens: int) -> int:
+    """How many tokens of a prompt stay once it has been computed.
+
+    `evicted_fraction` is the share of the prompt's tokens that leave every layer, whatever the policy; fractions of a
+    token leave too, but one token stays.
+    """
+    match eviction:
+        case NoEviction() | TopK():
+            return prompt_tokens
+        case SlidingWindow(window=window):
+            return min(prompt_tokens, window)
+        case StreamingLlm(sinks=sinks, window=window):
+            return min(prompt_tokens, sinks + window)
+        case Budgeted(evicted_fraction=None, budget_tokens=budget):
+            return min(prompt_tokens, budget or prompt_tokens)
+        case Budgeted(evicted_fraction=share):
+            kept = round(prompt_tokens * (1 - (share or 0.0)), 6)  # 60 x (1 - 0.8) is 11.999...98 in binary
+            return max(1, int(kept))

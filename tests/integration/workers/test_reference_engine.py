@@ -1,0 +1,242 @@
+"""The reference engine over real subprocesses and HTTP, with a small random model: its contract, and whole gates."""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.decoders import ByteLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.effective import compare, mismatches
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import Model, Plan, make_plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.verdict import Report, Verdict
+from tests.fakes.engine import MemoryRun
+from workers.engines import choose
+from workers.engines.base import Server, launch
+from workers.execute import Bounds, Job, execute
+from workers.suites.documents import bundled_texts
+
+pytestmark = pytest.mark.timeout(300)
+
+VOCABULARY = 320
+SUITE: Mapping[str, Any] = {
+    "name": "tiny",
+    "description": "every way in which suites ask an engine",
+    "probes": [
+        {
+            "probe": "modes", "modes": ["first_batch", "boundary", "greedy", "prefill"], "documents": 9,
+            "context_tokens": 130, "decode_tokens": 4, "top_k": 5,
+        },
+        {"probe": "capacity"},
+        {"probe": "fidelity", "documents": 8, "context_tokens": 64, "decode_tokens": 8, "top_k": 20},
+        {"probe": "performance", "prompts": 4, "input_tokens": 16, "output_tokens": 4, "rounds": 2, "seed": 1},
+    ],
+}  # fmt: skip
+POLICY: Mapping[str, Any] = {
+    "name": "p",
+    "rules": [
+        {"metric": "decode_kl", "at_most": 0.05, "reason": "r"},
+        {"metric": "throughput_ratio", "at_least": 0.9, "reason": "r"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A random Llama with a tokenizer of its own and a chat template, as a directory."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=512, initializer_range=0.3,
+        bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    pieces = Tokenizer(models.BPE())
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pieces.decoder = ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    pieces.train_from_iterator([text for _, text in bundled_texts(2)], trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=pieces, bos_token="<s>", eos_token="</s>")
+    fast.chat_template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    fast.save_pretrained(folder)
+    shape = ModelShape.from_hf_config(json.loads((folder / "config.json").read_text()))
+    return Model(name="m", source=str(folder), shape=shape)
+
+
+def plan_of(model: Model, candidate: Mapping[str, Any], **change: Any) -> Plan:
+    document = {"model": "m", "candidate": dict(candidate), "suite": "tiny", "policy": "p", **change}
+    return make_plan(
+        Change.model_validate(document), model=model, suite=Suite.model_validate(SUITE),
+        policy=Policy.model_validate(POLICY), device="cpu", allowed_arguments=frozenset(),
+    )  # fmt: skip
+
+
+def gate(plan: Plan) -> tuple[MemoryRun, Report]:
+    recorder = MemoryRun(plan=plan)
+    bounds = Bounds(start_seconds=120, stall_seconds=60, tasks_dir=None, gpu=None, check=lambda: None)
+    execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
+    return recorder, judge(plan, recorder.records)
+
+
+@pytest.fixture(scope="module")
+def server(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An engine that evicts and quantizes, with prompts in pieces."""
+    candidate = {
+        "quantization": {"scheme": "int8"},
+        "eviction": {"policy": "snapkv", "evicted_fraction": 0.5},
+        "scheduling": {"max_num_batched_tokens": 40},
+    }
+    plan = plan_of(model, candidate).candidate
+    log = tmp_path_factory.mktemp("log") / "engine.log"
+    with launch(
+        choose(plan), plan, run_id=uuid.uuid4().hex, log=log, gpu=None, start_seconds=120, stall_seconds=60,
+        check=lambda: None,
+    ) as running:  # fmt: skip
+        yield running
+
+
+def complete(server: Server, **body: Any) -> dict[str, Any]:
+    answer: Any = server.post("/v1/completions", {"model": "m", "temperature": 0.0, **body})
+    choice: dict[str, Any] = answer["choices"][0]
+    return choice
+
+
+def test_an_evicting_quantizing_engine_shows_all_that_was_asked_of_it(server: Server) -> None:
+    assert mismatches(compare(server.plan, server.effective)) == ()
+    known = {row.setting: row.evidence for row in compare(server.plan, server.effective) if row.agrees}
+    assert known["eviction"] == known["cache_dtype"] == known["stored_type"] == "measured"
+    assert server.effective.kept_tokens == (server.effective.seen_tokens or 0) // 2
+
+
+def test_forced_tokens_are_scored_and_answer_in_their_order(server: Server) -> None:
+    choice = complete(
+        server, prompt=list(range(2, 60)), max_tokens=3, logprobs=2, ignore_eos=True, cache_salt="a",
+        return_tokens_as_token_ids=True, vllm_xargs={"forced_token_ids": [5, 1, 7]},
+    )  # fmt: skip
+    assert choice["logprobs"]["tokens"] == ["token_id:5", "token_id:1", "token_id:7"]
+    assert choice["finish_reason"] == "length"
+    assert all(2 <= len(row) <= 3 for row in choice["logprobs"]["top_logprobs"])
+
+
+def test_a_prompt_in_pieces_is_told_in_the_log(server: Server) -> None:
+    before = len(server.logged("gatekeeper prompt pieces "))
+    complete(server, prompt=[3] * 100, max_tokens=1, vllm_xargs={"forced_token_ids": [5]})
+    assert server.logged("gatekeeper prompt pieces ")[before:] == ["3"]
+
+
+def test_echo_and_prompt_logprobs_score_the_same_tokens(server: Server) -> None:
+    prompt = [9, 8, 7, 6, 5]
+    echoed = complete(server, prompt=prompt, max_tokens=1, logprobs=1, echo=True, seed=1)["logprobs"]
+    rows = complete(server, prompt=prompt, max_tokens=1, prompt_logprobs=1)["prompt_logprobs"]
+    assert (len(echoed["tokens"]), echoed["token_logprobs"][0], rows[0]) == (6, None, None)
+    scored = [row[str(token)]["logprob"] for token, row in zip(prompt[1:], rows[1:], strict=True)]
+    assert echoed["token_logprobs"][1:5] == pytest.approx(scored)
+
+
+def test_answers_repeat_whatever_runs_beside_them_and_seeds_decide_what_is_drawn(server: Server) -> None:
+    body = {"prompt": [4] * 30, "max_tokens": 12, "temperature": 1.5, "ignore_eos": True}
+    texts = [complete(server, **body, seed=seed)["text"] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_stop_text_ends_the_answer_and_is_not_part_of_it(server: Server) -> None:
+    body = {"prompt": [4] * 30, "max_tokens": 12, "ignore_eos": True}
+    text = complete(server, **body)["text"]
+    stopped = complete(server, **body, stop=[text[3:5]])
+    assert stopped["text"] == text[: text.index(text[3:5])]
+    assert stopped["finish_reason"] == "stop"
+
+
+def test_a_stream_carries_what_the_whole_answer_has(server: Server) -> None:
+    body = {"model": "m", "prompt": [4] * 30, "max_tokens": 6, "temperature": 0.0, "ignore_eos": True}
+    whole: Any = server.post("/v1/completions", body)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    lines = httpx.post(f"{server.base_url}/v1/completions", json=body | options, timeout=60).text.split(
+        "\n\n"
+    )
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if "{" in line]
+    assert lines[-2] == "data: [DONE]"
+    assert "".join(c["text"] for chunk in chunks for c in chunk["choices"]) == whole["choices"][0]["text"]
+    assert (
+        chunks[-1]["usage"]
+        == whole["usage"]
+        == {"prompt_tokens": 30, "completion_tokens": 6, "total_tokens": 36}
+    )
+
+
+def test_a_chat_is_written_by_the_template_and_answered(server: Server) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    tokens: Any = server.post("/tokenize", {"messages": messages})
+    text: Any = server.post("/detokenize", {"tokens": tokens["tokens"]})
+    assert text["prompt"] == "[user] hello\n"
+    body = {
+        "model": "m",
+        "messages": messages,
+        "max_tokens": 3,
+        "temperature": 0.0,
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
+    answer: Any = server.post("/v1/chat/completions", body)
+    assert len(answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 2
+    assert answer["usage"]["prompt_tokens"] == tokens["count"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"prompt": [5] * 600}, "max_tokens"),
+        ({"prompt": [VOCABULARY]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1], "vllm_xargs": {"forced_token_ids": ["a"]}}, "forced_token_ids"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_its_field(
+    server: Server, body: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(httpx.HTTPStatusError) as refusal:
+        complete(server, **body)
+    assert refusal.value.response.status_code == 400
+    assert field in refusal.value.response.json()["error"]["message"]
+
+
+def test_counters_say_what_was_read_generated_kept_and_evicted(server: Server) -> None:
+    before = server.metrics()
+    complete(server, prompt=[3] * 80, max_tokens=1)
+    moved = {name: value - before.get(name, 0) for name, value in server.metrics().items()}
+    assert moved["vllm:prompt_tokens_total"] == 80
+    assert moved["vllm:generation_tokens_total"] == moved["vllm:request_success_total"] == 1
+    assert moved["gatekeeper:kv_tokens_kept_total"] == moved["gatekeeper:kv_tokens_evicted_total"] == 40
+
+
+def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: Model) -> None:
+    recorder, report = gate(plan_of(model, {"quantization": {"scheme": "int8"}}))
+    assert report.verdict is Verdict.PASS, report.sentence
+    assert {finding.metric for finding in report.findings} == {"decode_kl"}
+    assert any("does not apply" in note and "not comparable" in note for note in report.notes)
+    assert any("reference engine: vLLM" in note for note in report.notes)
+    assert report.noise.decode_kl == 0.0
+    assert report.engine is not None
+    assert report.engine.name == "reference"
+    assert dict(recorder.arms["candidate"].left_out).keys() == {"performance"}
+
+
+@pytest.mark.long
+def test_a_method_that_loses_most_of_the_context_fails_a_whole_gate(model: Model) -> None:
+    _, report = gate(plan_of(model, {"eviction": {"policy": "streaming_llm", "sinks": 1, "window": 4}}))
+    assert report.verdict is Verdict.FAIL, report.sentence

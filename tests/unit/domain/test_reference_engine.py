@@ -1,0 +1,152 @@
+"""Which engine a change runs on, what the reference engine refuses, and what on it says nothing."""
+
+from typing import Any
+
+import pytest
+
+from gatekeeper.domain.change import EngineName
+from gatekeeper.domain.effective import compare, mismatches
+from gatekeeper.domain.engine_choice import choose_engine, left_out
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import KVConfig, Reuse
+from gatekeeper.domain.measurement import EffectiveConfig
+from gatekeeper.domain.reference_engine import kept_tokens, unsupported
+from gatekeeper.domain.vllm_flags import Device
+from tests.fakes.engine import SHAPE, fake_plan
+
+BASELINE = KVConfig(reuse=Reuse(prefix_caching=False))
+KIVI = {"quantization": {"scheme": "kivi", "bits": 2}}
+H2O = {"eviction": {"policy": "h2o", "evicted_fraction": 0.5}}
+
+
+def chosen(
+    candidate: dict[str, Any], asked: EngineName | None = None, device: Device = "cpu"
+) -> tuple[str, list[str]]:
+    configs = {"baseline": BASELINE, "candidate": KVConfig.model_validate(candidate)}
+    choice = choose_engine(asked, configs, device=device, shape=SHAPE)
+    return choice.engine, [problem.field for problem in choice.problems]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "device", "engine"),
+    [
+        ({"quantization": {"scheme": "fp8_e4m3"}}, "cpu", "vllm"),
+        ({"quantization": {"scheme": "int8"}}, "cuda", "vllm"),
+        ({"quantization": {"scheme": "int8"}}, "cpu", "reference"),
+        ({"eviction": {"policy": "sliding_window", "window": 64}}, "cpu", "vllm"),
+        ({"reuse": {"prefix_caching": True}}, "cpu", "vllm"),
+        (KIVI, "cuda", "reference"),
+        (H2O, "cpu", "reference"),
+        (H2O | {"quantization": {"scheme": "fp8_e4m3"}}, "cpu", "reference"),
+    ],
+)
+def test_vllm_runs_what_it_has_and_the_reference_engine_the_rest(
+    candidate: dict[str, Any], device: Device, engine: str
+) -> None:
+    assert chosen(candidate, device=device) == (engine, [])
+
+
+def test_an_engine_that_is_asked_for_is_taken_or_refused_never_replaced() -> None:
+    assert chosen({"quantization": {"scheme": "fp8_e4m3"}}, "reference") == ("reference", [])
+    assert chosen(KIVI, "vllm") == ("vllm", ["candidate.quantization"])
+    assert chosen({"reuse": {"prefix_caching": True}}, "reference") == (
+        "reference",
+        ["candidate.reuse.prefix_caching"],
+    )
+
+
+def test_what_no_engine_has_is_refused_with_what_each_lacks() -> None:
+    engine, fields = chosen(H2O | {"reuse": {"prefix_caching": True}})
+    assert (engine, fields) == ("vllm", ["candidate.eviction.policy", "candidate.reuse.prefix_caching"])
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"quantization": {"scheme": "nvfp4"}}, "quantization.scheme"),
+        ({"quantization": {"scheme": "fp8_e4m3", "scales": "checkpoint"}}, "quantization.scales"),
+        ({"quantization": {"scheme": "int4", "group_size": 48}}, "quantization.group_size"),
+        ({"quantization": {"scheme": "nf4", "block_size": 128}}, "quantization.block_size"),
+        (
+            {"quantization": {"scheme": "kivi", "bits": 2, "residual_length": 100}},
+            "quantization.residual_length",
+        ),
+        ({"eviction": {"policy": "pyramidkv", "evicted_fraction": 0.5}}, "eviction.policy"),
+        (KIVI | H2O, "eviction.policy"),
+        ({"reuse": {"offload_gib": 1}}, "reuse.offload_gib"),
+        ({"scheduling": {"block_size": 16}}, "scheduling.block_size"),
+        ({"engine_args": {"attention-backend": "X"}}, "engine_args.attention-backend"),
+        ({"engine_args": {"dtype": "auto"}}, "engine_args.dtype"),
+    ],
+)
+def test_what_would_have_no_effect_or_does_not_exist_is_refused_by_its_field(
+    config: dict[str, Any], field: str
+) -> None:
+    problems = unsupported(KVConfig.model_validate(config), arm="candidate", shape=SHAPE)
+    assert [problem.field for problem in problems] == [f"candidate.{field}"]
+    assert problems[0].allowed
+
+
+def test_a_plan_carries_engine_reason_flags_and_command() -> None:
+    plan = fake_plan(KIVI)
+    assert (plan.baseline.engine, plan.candidate.engine) == ("reference", "reference")
+    assert "kivi" in plan.engine_reason
+    assert '{"scheme":"kivi","bits":2,"group_size":32,"residual_length":128}' in plan.candidate.serve_flags
+    assert plan.candidate.command[:3] == ("python", "-m", "workers.engines.reference")
+    assert fake_plan().candidate.command[:2] == ("vllm", "serve")
+
+
+def test_a_change_that_asks_vllm_for_kivi_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="kivi"):
+        fake_plan(KIVI, engine="vllm")
+
+
+@pytest.mark.parametrize(
+    ("eviction", "kept"),
+    [
+        ({"policy": "none"}, 100),
+        ({"policy": "topk", "k": 8}, 100),
+        ({"policy": "sliding_window", "window": 30}, 30),
+        ({"policy": "streaming_llm", "sinks": 4, "window": 200}, 100),
+        ({"policy": "h2o", "evicted_fraction": 0.8}, 20),
+        ({"policy": "snapkv", "evicted_fraction": 0.301}, 69),
+        ({"policy": "tova", "budget_tokens": 500}, 100),
+        ({"policy": "tova", "evicted_fraction": 0.999}, 1),
+    ],
+)
+def test_kept_tokens_of_a_prompt_of_a_hundred(eviction: dict[str, Any], kept: int) -> None:
+    assert kept_tokens(KVConfig.model_validate({"eviction": eviction}).eviction, 100) == kept
+
+
+def test_speed_and_saturation_say_nothing_on_the_reference_engine() -> None:
+    assert "not comparable" in str(left_out("reference", suite="performance", mode="cold"))
+    assert left_out("reference", suite="fidelity", mode="saturated")
+    assert left_out("reference", suite="fidelity", mode="cold") is None
+    assert left_out("vllm", suite="performance", mode="cold") is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "kept", "evidence", "agrees"),
+    [
+        (100, 50, H2O["eviction"], True),
+        (100, 100, H2O["eviction"], False),
+        (100, 50, {"policy": "none"}, False),
+    ],
+)
+def test_an_eviction_that_was_not_applied_is_a_mismatch(
+    seen: int, kept: int, evidence: dict[str, object], agrees: bool
+) -> None:
+    plan = fake_plan(H2O)
+    effective = EffectiveConfig(cache_dtype="auto", eviction=evidence, seen_tokens=seen, kept_tokens=kept)
+    wrong = [row.setting for row in mismatches(compare(plan.candidate, effective))]
+    assert wrong == ([] if agrees else ["eviction"])
+
+
+def test_an_engine_that_says_nothing_of_its_eviction_leaves_it_open() -> None:
+    plan = fake_plan(H2O)
+    (row,) = [
+        row
+        for row in compare(plan.candidate, EffectiveConfig(cache_dtype="auto"))
+        if row.setting == "eviction"
+    ]
+    assert (row.agrees, row.effective) == (None, None)
