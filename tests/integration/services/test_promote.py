@@ -61,13 +61,9 @@ def test_nothing_but_pass_is_promoted(world: World) -> None:
 
 
 def test_what_passed_on_the_reference_engine_serves_nobody(world: World) -> None:
-    plan, arms = samples.passing()
-    on_reference = {
-        arm: getattr(plan, arm).model_copy(update={"engine": "reference"})
-        for arm in ("baseline", "candidate")
-    }
-    with pytest.raises(ServesNobody, match="reference engine"):
-        promote(world.sessions, stored(world, (plan.model_copy(update=on_reference), arms)))
+    plan = samples.plan(samples.change(engine="reference"))
+    with pytest.raises(ServesNobody, match="the change asks for it"):
+        promote(world.sessions, stored(world, (plan, samples.arms(plan))))
 
 
 def test_a_pass_that_rests_on_an_expired_waiver_is_promoted_no_more(world: World) -> None:
