@@ -112,12 +112,11 @@ def change_document(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def known_fields(given: Mapping[str, str], form: ChangeForm) -> dict[str, str]:
-    """Of what was sent, what the form has: another scheme's parameters fall away with it."""
-    names = [choice.name for choice in form.choices]
-    for group in form.groups:
-        names += [field.name for field in group.fields]
-        names += [group.choice.name] if group.choice else []
-    return {name: given[name] for name in names if name in given}
+    """What the form says: the usual names where none were sent, and no parameter of another scheme."""
+    usual = {choice.name: o.value for choice in form.choices for o in choice.options if o.is_chosen}
+    names = [field.name for group in form.groups for field in group.fields]
+    names += [group.choice.name for group in form.groups if group.choice]
+    return usual | {name: given[name] for name in names if name in given}
 
 
 def outlook(preview: Preview) -> Outlook:

@@ -117,6 +117,7 @@ def every_page(site: Site) -> dict[str, str]:
         "baselines": "/baselines",
         "policy": "/policies/default?against=strict",
         "workers": "/workers",
+        "memory": "/memory",
         "submit": "/submit?candidate.eviction.policy=sliding_window&candidate.eviction.window=256",
         **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
     }

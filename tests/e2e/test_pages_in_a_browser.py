@@ -160,7 +160,7 @@ def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page:
 
 def test_a_change_that_cannot_be_is_refused_with_the_field_named(open_page: Open) -> None:
     page = open_page(
-        "/submit?model=smollm2-135m&suite=smoke&candidate.eviction.policy=sliding_window",
+        "/submit?suite=smoke&candidate.eviction.policy=sliding_window",
         java_script_enabled=False,
     )
     expect(page.get_by_role("alert")).to_contain_text("candidate.eviction")
