@@ -148,7 +148,7 @@ def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page:
     page = open_page("/submit")
     page.get_by_label("Suite").select_option("smoke")
     page.locator("[name='candidate.eviction.policy']").select_option("sliding_window")
-    page.get_by_label("window").fill("256")
+    page.locator("[name='candidate.eviction.window']").fill("256")
     page.locator("[name=name]").fill("from the page")
     page.locator("[name=name]").blur()
     expect(page.locator("#plan")).to_contain_text("from the page")
