@@ -96,4 +96,4 @@ def count_dependents(session: Session, arm_ids: Sequence[int]) -> dict[int, int]
         .where(RunArmRow.arm_id.in_(arm_ids), RunArmRow.role == "baseline")
         .group_by(RunArmRow.arm_id)
     )
-    return dict(session.execute(statement).tuples().all())
+    return dict(session.execute(statement).all())

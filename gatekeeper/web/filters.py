@@ -111,4 +111,4 @@ def choice(name: str, values: Sequence[str], chosen: str) -> Choice:
     """A drop-down list. A chosen value that is not in it is offered all the same."""
     offered = [*values, *([chosen] if chosen and chosen not in values else [])]
     options = tuple(Option(value=value, is_chosen=value == chosen) for value in offered)
-    return Choice(name=name, label=name.capitalize(), options=options)
+    return Choice(name=name, label=name.rpartition(".")[2].capitalize(), options=options)

@@ -17,7 +17,7 @@ from gatekeeper.services.cancel import cancel
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
 from gatekeeper.storage.database import Sessions
-from gatekeeper.web import filters, item_pages, links, standing_pages
+from gatekeeper.web import filters, item_pages, links, standing_pages, submit_page
 from gatekeeper.web.assets import ASSETS
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render, render_error
@@ -146,6 +146,7 @@ def static_file(name: str) -> Response:
 
 router.include_router(item_pages.router)
 router.include_router(standing_pages.router)
+router.include_router(submit_page.router)
 
 
 @router.get("/{path:page}")

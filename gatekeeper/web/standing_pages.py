@@ -18,6 +18,7 @@ from gatekeeper.services.baselines import BaselineView
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
 from gatekeeper.web import badges, comparison, filters, links, rejudging
+from gatekeeper.web.calculator import calculator
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
@@ -178,3 +179,11 @@ def list_workers(request: Request) -> Response:
         ],
         queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(sessions)],
     )
+
+
+@router.get("/memory")
+def calculate_memory(request: Request) -> Response:
+    """What a KV cache takes under every scheme."""
+    known = models.list_models(context_of(request).sessions)
+    page = calculator(dict(request.query_params), known)
+    return render("memory.html", status=HTTPStatus.BAD_REQUEST if page.problem else HTTPStatus.OK, page=page)

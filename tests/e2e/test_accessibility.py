@@ -14,7 +14,18 @@ WCAG_AA = {
 }
 
 
-KINDS = ("runs", "failed", "invalid", "running", "items", "tokens")
+KINDS = (
+    "runs",
+    "failed",
+    "invalid",
+    "running",
+    "items",
+    "tokens",
+    "margins",
+    "comparison",
+    "submit",
+    "memory",
+)
 
 
 @pytest.mark.timeout(300)  # axe looks at each of the thousands of elements of a run's page

@@ -144,6 +144,28 @@ def test_a_baseline_is_pinned_and_refreshed(open_page: Open, site: Site) -> None
     expect(page.get_by_text("No baseline is kept yet")).to_be_visible()
 
 
+def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page: Open, site: Site) -> None:
+    page = open_page("/submit")
+    page.get_by_label("Suite").select_option("smoke")
+    page.locator("[name='candidate.eviction.policy']").select_option("sliding_window")
+    page.locator("[name='candidate.eviction.window']").fill("256")
+    page.locator("[name=name]").fill("from the page")
+    page.locator("[name=name]").blur()
+    expect(page.locator("#plan")).to_contain_text("from the page")
+    expect(page.locator("#plan")).to_contain_text("sliding_window")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"QUEUED\s+from the page"))
+    assert history.list_runs(site.context.sessions, history.RunFilters(q="from the page")).items
+
+
+def test_a_change_that_cannot_be_is_refused_with_the_field_named(open_page: Open) -> None:
+    page = open_page(
+        "/submit?suite=smoke&candidate.eviction.policy=sliding_window",
+        java_script_enabled=False,
+    )
+    expect(page.get_by_role("alert")).to_contain_text("candidate.eviction")
+
+
 def test_a_setting_that_was_not_applied_is_marked(open_page: Open, site: Site) -> None:
     page = open_page(f"/runs/{site.runs.invalid}")
     mismatch = page.locator(".mismatch").filter(has_text="cache_dtype")
