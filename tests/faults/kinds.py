@@ -254,6 +254,15 @@ def accounting(**layer: object) -> Callable[[str], str]:
     return log
 
 
+def unsaid(*words: str) -> Callable[[str], str]:
+    """A log without the lines that hold one of these."""
+
+    def log(text: str) -> str:
+        return "\n".join([*(line for line in text.splitlines() if not any(w in line for w in words)), ""])
+
+    return log
+
+
 def _recounted(line: str, layer: Mapping[str, object]) -> str:
     before, found, account = line.partition(SELF_REPORT)
     document = json.loads(account)

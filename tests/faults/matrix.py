@@ -144,7 +144,11 @@ ROWS: Final = (
         finder="effective configuration: the worker's account of its tensors", candidate=_fp8(),
     ),
     Row(
-        fault="metrics_missing", verdict=Verdict.INVALID, says="cache_dtype: requested 16-bit, effective not reported",
+        fault="metrics_missing", verdict=Verdict.PASS, says="decode KL 0.000 nats/token",
+        finder="nothing: the log and the worker's account of its tensors say it",
+    ),
+    Row(
+        fault="account_missing", verdict=Verdict.INVALID, says="cache_dtype: requested 16-bit, effective not reported",
         finder="effective configuration",
     ),
     Row(

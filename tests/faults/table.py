@@ -80,7 +80,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
         about="FP8 was asked for, the metrics claim it, the cache stays 16-bit", metrics=claims_fp8
     ),
     "metrics_missing": Fault(
-        about="the engine does not report its cache configuration", metrics=kinds.without(CACHE_CONFIG)
+        about="the metrics do not hold the cache configuration", metrics=kinds.without(CACHE_CONFIG)
+    ),
+    "account_missing": Fault(
+        about="neither the metrics nor the log say how the cache is configured",
+        metrics=kinds.without(CACHE_CONFIG),
+        log=kinds.unsaid("kv_cache_dtype", kinds.SELF_REPORT),
     ),
     "hits_missing": Fault(about="the engine does not count prefix hits", metrics=kinds.without(PREFIX_HITS)),
     "unit_scales": Fault(

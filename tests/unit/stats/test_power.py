@@ -8,6 +8,7 @@ from gatekeeper.stats.continuous import mean_interval
 from gatekeeper.stats.power import (
     items_to_decide,
     items_to_decide_mean,
+    items_to_detect,
     mcnemar_power,
     smallest_detectable_drop,
     smallest_detectable_mean,
@@ -91,3 +92,19 @@ def test_equal_values_are_decided_unless_they_sit_on_the_limit() -> None:
     zeros, clusters = np.zeros(8), np.arange(8)
     assert items_to_decide_mean(zeros, clusters, limit=0.1, confidence=0.95) == 0
     assert items_to_decide_mean(zeros, clusters, limit=0.0, confidence=0.95) is None
+
+
+@pytest.mark.parametrize(("drop", "flip_rate"), [(0.1, 0.09), (0.05, 0.09), (0.3, 0.09)])
+def test_the_items_that_detect_a_drop_have_the_power_and_many_fewer_have_not(
+    drop: float, flip_rate: float
+) -> None:
+    n = items_to_detect(drop=drop, flip_rate=flip_rate, alpha=0.05)
+    assert n is not None
+    assert mcnemar_power(n=n, drop=drop, flip_rate=flip_rate, alpha=0.05) >= 0.8
+    assert mcnemar_power(n=int(0.8 * n), drop=drop, flip_rate=flip_rate, alpha=0.05) < 0.8
+
+
+def test_many_items_are_counted_by_the_normal_approximation_and_no_drop_needs_none() -> None:
+    assert items_to_detect(drop=0.01, flip_rate=0.09, alpha=0.05) == pytest.approx(5565, abs=2)
+    assert items_to_detect(drop=0.0001, flip_rate=0.09, alpha=0.05) is None
+    assert items_to_detect(drop=0.0, flip_rate=0.09, alpha=0.05) is None
