@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 from gatekeeper.domain import reference_engine, vllm_flags
 from gatekeeper.domain.change import EngineName
@@ -33,23 +32,16 @@ def choose_engine(
 
     Where neither has it, what each lacks is said, in the order in which they would be tried.
     """
+    if asked is not None:
+        problems = _problems(asked, configs, device=device, shape=shape)
+        return EngineChoice(engine=asked, reason="the change asks for it", problems=problems)
     vllm = _problems("vllm", configs, device=device, shape=shape)
+    if not vllm:
+        return EngineChoice(engine="vllm", reason=f"vLLM has the whole change on {device}")
     reference = _problems("reference", configs, device=device, shape=shape)
-    match asked:
-        case "vllm":
-            return EngineChoice(engine="vllm", reason="the change asks for it", problems=vllm)
-        case "reference":
-            return EngineChoice(engine="reference", reason="the change asks for it", problems=reference)
-        case None if not vllm:
-            return EngineChoice(engine="vllm", reason=f"vLLM has the whole change on {device}")
-        case None if reference:
-            return EngineChoice(
-                engine="vllm", reason="no engine has the whole change", problems=vllm + reference
-            )
-        case None:
-            return EngineChoice(engine="reference", reason=vllm[0].problem)
-        case _:
-            assert_never(asked)
+    if reference:
+        return EngineChoice(engine="vllm", reason="no engine has the whole change", problems=vllm + reference)
+    return EngineChoice(engine="reference", reason=vllm[0].problem)
 
 
 def _problems(
