@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 from gatekeeper.domain import reference_engine, vllm_flags
 from gatekeeper.domain.capability import capability_problems
@@ -34,27 +33,16 @@ def choose_engine(
 
     Where neither has it, what each lacks is said, in the order in which they would be tried.
     """
+    if asked is not None:
+        problems = _problems(asked, configs, device=device, shape=shape)
+        return EngineChoice(engine=asked, reason="the change asks for it", problems=problems)
     vllm = _problems("vllm", configs, device=device, shape=shape)
+    if not vllm:
+        return EngineChoice(engine="vllm", reason=f"vLLM has the whole change on {device}")
     reference = _problems("reference", configs, device=device, shape=shape)
-    match asked:
-        case "vllm":
-            return EngineChoice(engine="vllm", reason="the change asks for it", problems=vllm)
-        case "reference":
-            return EngineChoice(engine="reference", reason="the change asks for it", problems=reference)
-        case "llama_cpp" | "sglang" | "lmdeploy" | "tensorrt_llm":
-            found = (capability_problems(asked, device, config, arm=arm) for arm, config in configs.items())
-            problems = tuple(problem for problems in found for problem in problems)
-            return EngineChoice(engine=asked, reason="the change asks for it", problems=problems)
-        case None if not vllm:
-            return EngineChoice(engine="vllm", reason=f"vLLM has the whole change on {device}")
-        case None if reference:
-            return EngineChoice(
-                engine="vllm", reason="no engine has the whole change", problems=vllm + reference
-            )
-        case None:
-            return EngineChoice(engine="reference", reason=vllm[0].problem)
-        case _:
-            assert_never(asked)
+    if reference:
+        return EngineChoice(engine="vllm", reason="no engine has the whole change", problems=vllm + reference)
+    return EngineChoice(engine="reference", reason=vllm[0].problem)
 
 
 def _problems(
@@ -64,13 +52,18 @@ def _problems(
     device: vllm_flags.Device,
     shape: ModelShape | None,
 ) -> tuple[FieldProblem, ...]:
-    if engine == "vllm":
-        found = (vllm_flags.unsupported(config, arm=arm, device=device) for arm, config in configs.items())
-    else:
-        found = (
-            reference_engine.unsupported(config, arm=arm, shape=shape) for arm, config in configs.items()
-        )
+    found = (_of_arm(engine, arm, config, device, shape) for arm, config in configs.items())
     return tuple(problem for problems in found for problem in problems)
+
+
+def _of_arm(
+    engine: EngineName, arm: str, config: KVConfig, device: vllm_flags.Device, shape: ModelShape | None
+) -> list[FieldProblem]:
+    if engine == "vllm":
+        return vllm_flags.unsupported(config, arm=arm, device=device)
+    if engine == "reference":
+        return reference_engine.unsupported(config, arm=arm, shape=shape)
+    return capability_problems(engine, device, config, arm=arm)
 
 
 def left_out(engine: EngineName, *, suite: str, mode: str) -> str | None:

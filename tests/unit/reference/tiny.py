@@ -44,10 +44,10 @@ def decoded(run: Runner, text: list[int], *, prompt: int) -> torch.Tensor:
     return torch.stack(rows)
 
 
-@torch.inference_mode()
 def masked(text: list[int], visible: torch.Tensor) -> torch.Tensor:
     """The log-probabilities of transformers' own full attention under a mask, [tokens, tokens]."""
     mask = torch.zeros(visible.shape).masked_fill(~visible, -torch.inf)[None, None]
-    answer = model("eager")(input_ids=torch.tensor([text]), attention_mask=mask)
+    with torch.no_grad():
+        answer = model("eager")(input_ids=torch.tensor([text]), attention_mask=mask)
     logprobs: torch.Tensor = answer.logits[0].log_softmax(-1)
     return logprobs
