@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gatekeeper.domain.kv_account import tokens_kept
 from gatekeeper.domain.kv_config import (
     Fp8,
     KVConfig,
@@ -17,7 +18,6 @@ from gatekeeper.domain.kv_config import (
 )
 from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 from gatekeeper.domain.plan import ArmPlan
-from gatekeeper.domain.reference_engine import kept_tokens
 from gatekeeper.domain.vllm_flags import same_argument
 
 BYTES_TOLERANCE = 0.02
@@ -196,7 +196,7 @@ def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]
     asked, seen = config.eviction.model_dump(mode="json", exclude_none=True), effective.seen_tokens
     kept = effective.kept_tokens
     known = effective.eviction is not None and kept is not None and seen is not None
-    right = known and effective.eviction == asked and kept == kept_tokens(config.eviction, seen or 0)
+    right = known and effective.eviction == asked and kept == tokens_kept(config.eviction, seen or 0)
     counted = "" if isinstance(config.eviction, TopK) else f", {kept} of {seen} tokens kept"
     yield Observation(
         setting="eviction",

@@ -12,17 +12,11 @@ from typing import Final
 
 from gatekeeper.domain.errors import FieldProblem
 from gatekeeper.domain.kv_config import (
-    Budgeted,
-    Eviction,
     Fp8,
     Int4,
     Kivi,
     KVConfig,
     Nf4,
-    NoEviction,
-    SlidingWindow,
-    StreamingLlm,
-    TopK,
 )
 from gatekeeper.domain.kv_memory import ModelShape
 
@@ -115,23 +109,3 @@ def serve_flags(config: KVConfig, *, max_model_len: int) -> tuple[str, ...]:
     if "dtype" in config.engine_args:
         flags += ["--dtype", str(config.engine_args["dtype"])]
     return tuple(flags)
-
-
-def kept_tokens(eviction: Eviction, prompt_tokens: int) -> int:
-    """How many tokens of a prompt stay once it has been computed.
-
-    `evicted_fraction` is the share of the prompt's tokens that leave every layer, whatever the policy; fractions of a
-    token leave too, but one token stays.
-    """
-    match eviction:
-        case NoEviction() | TopK():
-            return prompt_tokens
-        case SlidingWindow(window=window):
-            return min(prompt_tokens, window)
-        case StreamingLlm(sinks=sinks, window=window):
-            return min(prompt_tokens, sinks + window)
-        case Budgeted(evicted_fraction=None, budget_tokens=budget):
-            return min(prompt_tokens, budget or prompt_tokens)
-        case Budgeted(evicted_fraction=share):
-            kept = round(prompt_tokens * (1 - (share or 0.0)), 6)  # 60 x (1 - 0.8) is 11.999...98 in binary
-            return max(1, int(kept))

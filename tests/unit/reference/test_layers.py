@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from gatekeeper.domain.kv_account import tokens_kept
 from gatekeeper.domain.kv_config import KVConfig
-from gatekeeper.domain.reference_engine import kept_tokens
 from tests.unit.reference.tiny import KV_HEADS, decoded, masked, model, runner, tokens
 from workers.engines.reference.policies import Prompt, keydiff, observed_attention, snapkv, tova
 from workers.engines.reference.schemes import make_layer
@@ -69,7 +69,7 @@ def test_a_bounded_cache_stays_bounded_while_decoding() -> None:
 def test_an_evicted_share_means_the_same_whatever_the_policy(policy: str, share: float) -> None:
     config = {"eviction": {"policy": policy, "evicted_fraction": share}}
     context = runner(config).read_prompt(TEXT)
-    expected = kept_tokens(KVConfig.model_validate(config).eviction, len(TEXT))
+    expected = tokens_kept(KVConfig.model_validate(config).eviction, len(TEXT))
     assert (
         {layer.held_tokens for layer in context.layers} == {expected} == {{0.25: 45, 0.5: 30, 0.8: 12}[share]}
     )

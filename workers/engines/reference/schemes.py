@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from gatekeeper.domain.kv_account import tokens_kept
 from gatekeeper.domain.kv_config import (
     Eviction,
     Fp8,
@@ -26,7 +27,6 @@ from gatekeeper.domain.kv_config import (
     StreamingLlm,
     TopK,
 )
-from gatekeeper.domain.reference_engine import kept_tokens
 from workers.engines.reference import codecs, policies
 from workers.engines.reference.layers import SequenceLayer
 from workers.engines.reference.store import SIXTEEN_BIT, Store
@@ -89,13 +89,13 @@ def _policy(eviction: Eviction) -> policies.Policy:
         case TopK(k=k):
             return policies.TopK(keys_per_query=k)
         case HeavyHitter():
-            return policies.HeavyHitters(budget=partial(kept_tokens, eviction))
+            return policies.HeavyHitters(budget=partial(tokens_kept, eviction))
         case SnapKv(observation_window=window):
             return policies.Selector(
-                budget=partial(kept_tokens, eviction), score=policies.snapkv, observed=window
+                budget=partial(tokens_kept, eviction), score=policies.snapkv, observed=window
             )
         case PrefillSelector(policy=name) if name in SELECTORS:
             score, observed = SELECTORS[name]
-            return policies.Selector(budget=partial(kept_tokens, eviction), score=score, observed=observed)
+            return policies.Selector(budget=partial(tokens_kept, eviction), score=score, observed=observed)
         case _:
             raise ValueError(f"the reference engine does not implement {eviction.policy}")
