@@ -212,7 +212,8 @@ def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> 
 def _budget(eviction: HeavyHitter | SnapKv | PrefillSelector, tokens: int) -> int:
     """What a budget leaves of `tokens`; a share is rounded down, and one token always stays."""
     if eviction.evicted_fraction is not None:
-        return max(1, int(tokens * (1 - eviction.evicted_fraction)))
+        kept = round(tokens * (1 - eviction.evicted_fraction), 6)  # 60 x (1 - 0.8) is 11.999...98 in binary
+        return max(1, int(kept))
     return min(tokens, eviction.budget_tokens or tokens)
 
 
