@@ -65,7 +65,7 @@ def check(document: Document, settings: Settings) -> None:
         return  # only the database knows what that is
     change = read_change(document, settings=settings)
     suite = get_suite(change.suite, extra=settings.catalog_dir)
-    policy = get_policy(change.policy, extra=settings.catalog_dir)
+    policy = get_policy(change.policy or suite.policy, extra=settings.catalog_dir)
     if change.model == bundled_model.NAME:  # of other models only the registry knows
         make_plan(
             change,

@@ -33,11 +33,12 @@ def plan(*, words: tuple[str, ...], policy: str | None, suite: str | None) -> No
         overridden(read_words(words, settings), suite=suite, policy=policy), settings=settings
     )
     model, shape_source = find_model(change.model, settings)
+    chosen = get_suite(change.suite, extra=settings.catalog_dir)
     resolved = make_plan(
         change,
         model=model,
-        suite=get_suite(change.suite, extra=settings.catalog_dir),
-        policy=get_policy(change.policy, extra=settings.catalog_dir),
+        suite=chosen,
+        policy=get_policy(change.policy or chosen.policy, extra=settings.catalog_dir),
         device=settings.device,
         allowed_arguments=settings.allowed_engine_args,
     )

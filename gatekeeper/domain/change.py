@@ -63,7 +63,7 @@ class Ref(Closed):
 
 
 class Change(Closed):
-    """A proposed KV-cache change. `baseline` may be left out: see `reference_config`."""
+    """A proposed KV-cache change. `baseline` may be left out: see `reference_config`. `policy` absent: the suite's."""
 
     name: Name | None = None
     model: Name
@@ -72,7 +72,7 @@ class Change(Closed):
     candidate: KVConfig
     deployment: Deployment = Deployment()
     suite: Name = "standard"
-    policy: Name = "default"
+    policy: Name | None = None
     ref: Ref = Ref()
 
     @model_validator(mode="after")

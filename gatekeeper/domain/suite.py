@@ -27,12 +27,15 @@ from gatekeeper.domain.probes import (
 class Suite(Closed):
     """The probes that every arm of a run goes through, in order: the cheap and telling ones first.
 
+    `policy`: for changes that name none; one whose rules the probes can answer.
+
     `stop_early`: a probe of the candidate ends after the batch that settles it, and later probes are left out once the
     verdict is certain to be FAIL. Probes have batches for that alone: every look costs a little power.
     """
 
     name: Name
     description: str
+    policy: Name = "default"
     stop_early: bool = False
     probes: Annotated[tuple[Probe, ...], Field(min_length=1)]
 
@@ -174,6 +177,6 @@ class Suite(Closed):
     def fingerprint(self) -> str:
         """The SHA-256 of the suite's canonical JSON, without what only describes it."""
         described = self.model_dump_json(
-            exclude={"description": True, "probes": {"__all__": {"expected_items"}}}
+            exclude={"description": True, "policy": True, "probes": {"__all__": {"expected_items"}}}
         )
         return hashlib.sha256(described.encode()).hexdigest()

@@ -42,11 +42,12 @@ def read_change(document: dict[str, Any] | Change, *, settings: Settings) -> Cha
 
 def resolve(session: Session, change: Change, *, settings: Settings) -> Plan:
     """Resolve the names that a change uses and make its plan. Raises InvalidInput."""
+    suite = catalog.get_suite(change.suite, extra=settings.catalog_dir)
     plan = make_plan(
         change,
         model=get_named_model(session, change.model),
-        suite=catalog.get_suite(change.suite, extra=settings.catalog_dir),
-        policy=catalog.get_policy(change.policy, extra=settings.catalog_dir),
+        suite=suite,
+        policy=catalog.get_policy(change.policy or suite.policy, extra=settings.catalog_dir),
         device=settings.device,
         allowed_arguments=settings.allowed_engine_args,
     )

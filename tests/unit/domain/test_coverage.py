@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.catalog import get_policy, get_suite
+from gatekeeper.catalog import get_policy, get_suite, list_names
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.coverage import kept_tokens
 from gatekeeper.domain.documents import parse_document
+from gatekeeper.domain.foresight import foresee
 from gatekeeper.domain.kv_config import StreamingLlm, TopK
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
@@ -135,9 +136,21 @@ def test_an_open_deployment_is_said_to_be_open() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_examples_are_covered_and_declare_their_deployment(path: Path) -> None:
     change = Change.model_validate(parse_document(path.read_text(encoding="utf-8")))
+    suite = get_suite(change.suite)
     plan = make_plan(
-        change, model=Model(name=change.model, source="/m", shape=SHAPE), suite=get_suite(change.suite),
-        policy=get_policy(change.policy), device="cpu", allowed_arguments=frozenset(),
+        change, model=Model(name=change.model, source="/m", shape=SHAPE), suite=suite,
+        policy=get_policy(change.policy or suite.policy), device="cpu", allowed_arguments=frozenset(),
     )  # fmt: skip
     assert plan.coverage_gaps == ()
     assert plan.undeclared is None
+
+
+@pytest.mark.parametrize("name", list_names("suites", None))
+def test_a_bundled_suite_has_a_probe_for_every_rule_of_its_own_policy(name: str) -> None:
+    suite = get_suite(name)
+    plan = make_plan(
+        Change.model_validate({"model": "m", "suite": name, "candidate": FP8}),
+        model=Model(name="m", source="/m", shape=SHAPE.model_copy(update={"max_context": 32768})), suite=suite,
+        policy=get_policy(suite.policy), device="cpu", allowed_arguments=frozenset(),
+    )  # fmt: skip
+    assert [seen for seen in foresee(plan) if "the suite has no" in seen.sentence] == []
