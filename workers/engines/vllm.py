@@ -71,7 +71,7 @@ class Vllm:
         if plan.device == "cpu":
             variables["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_POOL_GIB)
             variables |= vllm_cpu.thread_variables(vllm_cpu.cores())
-            if vllm_cpu.needs_float32_products(vllm_cpu.vector_extensions()):
+            if vllm_cpu.widens_products():
                 variables[vllm_cpu.FLOAT32_PRODUCTS] = "1"
         elif gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = gpu
@@ -120,7 +120,7 @@ def _cpu_name() -> str:
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     vectors = vllm_cpu.vector_extensions()
-    products = ", float32 products" if vllm_cpu.needs_float32_products(vectors) else ""
+    products = ", float32 products" if vllm_cpu.widens_products() else ""
     name = model.group(1) if model else platform.machine()
     return f"{name} ({' '.join(sorted(vectors))}{products}), {vllm_cpu.cores()} cores"
 

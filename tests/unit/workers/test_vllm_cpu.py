@@ -37,3 +37,18 @@ def test_a_gpu_arm_knows_nothing_of_all_that() -> None:
     arm = fake_plan().candidate.model_copy(update={"device": "cuda"})
     assert vllm_cpu.ONE_PROCESS not in Vllm().argv(arm, port=1)
     assert vllm_cpu.FLOAT32_PRODUCTS not in Vllm().environment(arm, gpu="0")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "loaded"), [(None, True), ("other", False), (f"other,{vllm_cpu.PLUGIN}", True)]
+)
+def test_products_are_said_to_be_widened_only_where_vllm_will_load_the_plugin(
+    chosen: str | None, loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_cpu, "vector_extensions", lambda: frozenset({"avx2"}))
+    if chosen is None:
+        monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    else:
+        monkeypatch.setenv("VLLM_PLUGINS", chosen)
+    assert vllm_cpu.widens_products() is loaded
+    assert (vllm_cpu.FLOAT32_PRODUCTS in Vllm().environment(fake_plan().candidate, gpu=None)) is loaded
