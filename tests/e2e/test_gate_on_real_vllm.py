@@ -182,9 +182,8 @@ def test_a_window_too_short_fails_with_the_figures_of_this_engine(stack: Stack, 
     }
     deltas = {delta["metric"]: delta for delta in report["deltas"] if delta["group"] == "all"}
     assert 0.1 < deltas["decode_kl"]["lower"] < deltas["decode_kl"]["upper"]
-    assert deltas["kv_capacity_ratio"]["estimate"] == pytest.approx(1.0, rel=0.01)
-    assert {"accuracy", "throughput_ratio"} <= set(deltas)
-    assert report["noise"]["decode_kl"] == 0.0
+    assert {"accuracy", "kv_capacity_ratio", "throughput_ratio"} <= set(deltas)
+    assert 0.0 <= report["noise"]["decode_kl"] < 0.005
     assert report["effective"]["candidate"]["sliding_window"] == 64
 
 

@@ -70,6 +70,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/tokenize":
             self._answer(json.dumps({"tokens": [ord(letter) for letter in body["prompt"]]}))
             return
+        if "/" in (body.get("cache_salt") or ""):  # as vLLM's check of salts
+            self.send_error(400)
+            return
         Handler.completions += 1
         Handler.generated += not self.options.frozen_counters
         if Handler.completions > self.options.die_after:

@@ -195,10 +195,10 @@ def round_arguments(probe: PerformanceProbe, load: Load, which: Round) -> Sequen
     The salt keeps rounds apart in the prefix cache: random prompts of a small vocabulary collide now and then, and the
     prompts of a shorter load are the beginnings of a longer one's.
     """
-    item = which.item_id(load.input_tokens)
+    salt = f"{load.mode}/{which.item_id(load.input_tokens)}".replace("/", ".")  # vLLM allows no slash in one
     return [
         "--seed", str(probe.seed + SEEDS_PER_LAUNCH * which.launch + which.number),
         "--random-input-len", str(load.input_tokens - load.prefix_tokens),
         "--random-prefix-len", str(load.prefix_tokens),
-        "--extra-body", f'{{"cache_salt": "{load.mode}/{item}"}}',
+        "--extra-body", f'{{"cache_salt": "{salt}"}}',
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Who is measured when, what counts as a round, and whose fault a failure is."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -144,6 +145,13 @@ def test_the_load_is_the_deployed_one() -> None:
     assert idle[idle.index("--request-rate") + 1] == "inf"
     assert idle[idle.index("--max-concurrency") + 1] == str(Deployment().requests_in_flight)
     assert "--goodput" not in idle
+
+
+def test_the_salt_of_a_round_is_one_that_vllm_takes() -> None:
+    words = performance.round_arguments(PROBE, COLD, Round(launch=0, number=2))
+    salt = json.loads(words[words.index("--extra-body") + 1])["cache_salt"]
+    assert salt
+    assert not set("@/\\\0") & set(salt)
 
 
 def test_both_sides_of_a_round_meet_the_same_prompts_and_no_two_rounds_do() -> None:
