@@ -151,3 +151,27 @@ def test_an_engine_that_says_nothing_of_its_eviction_leaves_it_open() -> None:
         if row.setting == "eviction"
     ]
     assert (row.agrees, row.effective) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "kept", "agrees", "evidence"),
+    [
+        ({"policy": "h2o", "budget_tokens": 40}, 40, True, "measured"),
+        ({"policy": "h2o", "budget_tokens": 400}, 100, None, "measured"),
+        ({"policy": "sliding_window", "window": 40}, 40, True, "measured"),
+        ({"policy": "sliding_window", "window": 40}, 100, False, "measured"),
+        ({"policy": "sliding_window", "window": 100}, 100, None, "measured"),
+        ({"policy": "topk", "k": 8}, 100, True, "reported"),
+    ],
+)
+def test_what_an_engine_kept_of_its_own_sequence_tells_of_eviction_where_something_had_to_go(
+    eviction: dict[str, Any], kept: int, agrees: bool | None, evidence: str
+) -> None:
+    plan = fake_plan({"eviction": eviction})
+    effective = EffectiveConfig(
+        cache_dtype="auto", eviction=eviction, seen_tokens=100, kept_tokens=kept,
+        evidence={"eviction": "reported", "kept_tokens": "measured"},
+    )  # fmt: skip
+    (row,) = [row for row in compare(plan.candidate, effective) if row.setting == "eviction"]
+    assert (row.agrees, row.evidence) == (agrees, evidence)
+    assert bool(row.reason) == (agrees is None)
