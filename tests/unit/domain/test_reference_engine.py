@@ -1,6 +1,6 @@
 """Which engine a change runs on, what the reference engine refuses, and what on it says nothing."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,6 +15,7 @@ from gatekeeper.domain.reference_engine import unsupported
 from gatekeeper.domain.vllm_flags import Device
 from tests.fakes.engine import SHAPE, fake_plan
 
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 BASELINE = KVConfig(reuse=Reuse(prefix_caching=False))
 KIVI = {"quantization": {"scheme": "kivi", "bits": 2}}
 H2O = {"eviction": {"policy": "h2o", "evicted_fraction": 0.5}}
@@ -124,6 +125,12 @@ def test_speed_and_saturation_say_nothing_on_the_reference_engine() -> None:
     assert left_out("reference", suite="fidelity", mode="saturated")
     assert left_out("reference", suite="fidelity", mode="cold") is None
     assert left_out("vllm", suite="performance", mode="cold") is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_only_vllm_can_be_given_a_small_pool(engine: EngineName) -> None:
+    for place in ({"suite": "saturated", "mode": "cold"}, {"suite": "fidelity", "mode": "saturated"}):
+        assert (left_out(engine, **place) is None) == (engine == "vllm")
 
 
 @pytest.mark.parametrize(
