@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gatekeeper.domain.errors import FieldProblem
-from gatekeeper.domain.kv_config import Fp8, GgmlBlocks, Int4, KVConfig, Quantization, Scheduling
+from gatekeeper.domain.kv_config import Fp8, GgmlBlocks, Int4, KVConfig, Quantization, Reuse, Scheduling
 
 CapableEngine = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -40,6 +40,9 @@ X86: Final = "x86-64 with AVX-512 or AMX"
 FP8_UNITS: Final = "compute capability 8.9 or newer"
 BLACKWELL: Final = "compute capability 10.0 or newer"
 TURBOQUANT: Final = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc")
+ABSENT_REUSE: Final = (
+    "absent, in both arms; a change without a baseline has one that says false, one with baseline {} none"
+)
 GGML: Final = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 CAPABILITIES: Final[Mapping[tuple[CapableEngine, DeviceKind], Capability]] = {
@@ -155,15 +158,19 @@ def _quantization(
 def _silent(
     engine: CapableEngine, capability: Capability, config: KVConfig, arm: str
 ) -> Iterator[FieldProblem]:
-    """Fields that would have no effect, so that a verdict on them would speak of nothing."""
+    """Fields that would have no effect, so that a verdict on them would speak of nothing.
+
+    `false` is one of them: what has no switch here is on. All of these engines without a switch for chunks read long
+    prompts in chunks, and TensorRT-LLM reuses blocks.
+    """
     for section, values in (("reuse", config.reuse), ("scheduling", config.scheduling)):
-        for name, value in values.model_dump(exclude_none=True).items():
-            # The default baseline says that nothing is reused; that is no demand where reuse cannot be switched.
-            if name in capability.silent and value is not False:
-                problem = f"{engine} has no setting for it"
-                known = sorted(set(Scheduling.model_fields) - capability.silent)
-                yield FieldProblem(
-                    field=f"{arm}.{section}.{name}",
-                    problem=problem,
-                    allowed=f"absent; it has {', '.join(known)}",
-                )
+        for name in values.model_dump(exclude_none=True):
+            if name not in capability.silent:
+                continue
+            known = sorted({*Reuse.model_fields, *Scheduling.model_fields} - capability.silent)
+            absent = ABSENT_REUSE if name == "prefix_caching" else "absent"
+            yield FieldProblem(
+                field=f"{arm}.{section}.{name}",
+                problem=f"{engine} has no setting for it",
+                allowed=f"{absent}; it has {', '.join(known)}",
+            )
