@@ -22,23 +22,19 @@ DeviceKind = Literal["cpu", "cuda"]
 class Capability:
     """What one engine does on one kind of device.
 
-    `schemes`: scheme -> what it needs beyond that device, or nothing; `evictions`: the policies it implements;
-    `scales`: those of FP8 that it can use; `silent`: fields of `scheduling` and `reuse` that it has no setting for.
-    `version` and `source`: where all this was read; `runs_here`: whether it was ever run by this project.
+    `schemes`, those it stores; `evictions`: the policies it implements; `scales`: those of FP8 that it can use;
+    `silent`: fields of `scheduling` and `reuse` that it has no setting for; `version` and `source`: where all this was
+    read. What a scheme needs beyond that kind of device stands beside it: the engine refuses to start without it.
     """
 
     version: str
     source: str
-    schemes: Mapping[str, str]
+    schemes: tuple[str, ...]
     evictions: frozenset[str] = frozenset({"none"})
     scales: frozenset[str] = frozenset({"unit", "checkpoint"})
     silent: frozenset[str] = frozenset()
-    runs_here: bool = False
 
 
-X86: Final = "x86-64 with AVX-512 or AMX"
-FP8_UNITS: Final = "compute capability 8.9 or newer"
-BLACKWELL: Final = "compute capability 10.0 or newer"
 TURBOQUANT: Final = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc")
 ABSENT_REUSE: Final = (
     "absent, in both arms; a change without a baseline has one that says false, one with baseline {} none"
@@ -49,62 +45,60 @@ CAPABILITIES: Final[Mapping[tuple[CapableEngine, DeviceKind], Capability]] = {
     ("vllm", "cpu"): Capability(
         version="0.32.0",
         source="vllm/v1/attention/backends/cpu_attn.py, supported_kv_cache_dtypes and the check of the processor",
-        schemes={"none": "", "fp8_e4m3": X86, "fp8_e5m2": X86},
+        schemes=("none", "fp8_e4m3", "fp8_e5m2"),  # FP8: x86-64 with AVX-512 or AMX
         evictions=frozenset({"none", "sliding_window"}),
-        runs_here=True,
     ),
     ("vllm", "cuda"): Capability(
         version="0.32.0",
         source="vllm/v1/attention/backends/: supported_kv_cache_dtypes of the backends named below",
-        schemes={
-            "none": "",
-            "fp8_e4m3": FP8_UNITS,  # FLASH_ATTN (version 3), FLASHINFER, TRITON_ATTN
-            "fp8_e5m2": FP8_UNITS,  # FLASHINFER, TRITON_ATTN; FLASH_ATTN has no e5m2
-            "int8": "",  # TRITON_ATTN only
-            "int4": "",  # TRITON_ATTN only
-            "nvfp4": BLACKWELL,  # FLASHINFER only
-            **dict.fromkeys(TURBOQUANT, ""),  # TURBOQUANT only
-        },
+        schemes=(
+            "none",
+            "fp8_e4m3",  # FLASH_ATTN (version 3), FLASHINFER, TRITON_ATTN; compute capability 8.9 or newer
+            "fp8_e5m2",  # FLASHINFER, TRITON_ATTN; FLASH_ATTN has no e5m2; compute capability 8.9 or newer
+            "int8",  # TRITON_ATTN only
+            "int4",  # TRITON_ATTN only
+            "nvfp4",  # FLASHINFER only; compute capability 10.0 or newer
+            *TURBOQUANT,  # TURBOQUANT only
+        ),
         evictions=frozenset({"none", "sliding_window"}),
     ),
     ("llama_cpp", "cpu"): Capability(
         version="b11549",
         source="tools/server/README.md, --cache-type-k and --cache-type-v; run from xllamacpp 2026.10.11549",
-        schemes={"none": "", **dict.fromkeys(GGML, "")},
+        schemes=("none", *GGML),
         scales=frozenset(),
         silent=frozenset({"chunked_prefill", "block_size", "gpu_memory_utilization", "offload_gib"}),
-        runs_here=True,
     ),
     ("llama_cpp", "cuda"): Capability(
         version="b11549",
         source="tools/server/README.md, --cache-type-k and --cache-type-v",
         # Its CUDA build has attention kernels for other pairs of types only with GGML_CUDA_FA_ALL_QUANTS.
-        schemes={"none": "", "q8_0": "", "q4_0": ""},
+        schemes=("none", "q8_0", "q4_0"),
         scales=frozenset(),
         silent=frozenset({"chunked_prefill", "block_size", "gpu_memory_utilization", "offload_gib"}),
     ),
     ("sglang", "cuda"): Capability(
         version="0.5",
         source="docs/advanced_features/quantized_kv_cache.md and server_arguments.md",
-        schemes={
-            "none": "",
-            "fp8_e4m3": FP8_UNITS,
-            "fp8_e5m2": FP8_UNITS,
-            "int8": "the Triton attention backend with pages of one token",
-        },
+        schemes=(
+            "none",
+            "fp8_e4m3",  # compute capability 8.9 or newer
+            "fp8_e5m2",  # compute capability 8.9 or newer
+            "int8",  # the Triton attention backend with pages of one token
+        ),
         silent=frozenset({"offload_gib"}),
     ),
     ("lmdeploy", "cuda"): Capability(
         version="0.7",
         source="docs/en/quantization/kv_quant.md and lmdeploy/cli/utils.py, --quant-policy",
-        schemes={"none": "", "int8": "", "int4": ""},
+        schemes=("none", "int8", "int4"),
         scales=frozenset(),
         silent=frozenset({"chunked_prefill", "offload_gib"}),
     ),
     ("tensorrt_llm", "cuda"): Capability(
         version="1.3",
         source="trtllm-serve --kv_cache_dtype, and KvCacheConfig of the LLM API reference",
-        schemes={"none": "", "fp8_e4m3": FP8_UNITS, "nvfp4": BLACKWELL},
+        schemes=("none", "fp8_e4m3", "nvfp4"),  # compute capability 8.9 or newer, and 10.0
         scales=frozenset({"checkpoint", "unit"}),
         silent=frozenset({"prefix_caching", "block_size", "offload_gib"}),
     ),
@@ -129,12 +123,6 @@ def capability_problems(
             )
         )
     return [*problems, *_silent(engine, capability, config, arm)]
-
-
-def needs(engine: CapableEngine, device: DeviceKind, quantization: Quantization) -> str:
-    """What the scheme needs beyond that kind of device, in words; an empty text where nothing is known."""
-    capability = CAPABILITIES.get((engine, device))
-    return capability.schemes.get(quantization.scheme, "") if capability else ""
 
 
 def _quantization(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.capability import CAPABILITIES, CapableEngine, DeviceKind, capability_problems, needs
+from gatekeeper.domain.capability import CAPABILITIES, CapableEngine, DeviceKind, capability_problems
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.kv_config import KVConfig
@@ -97,12 +97,6 @@ def test_an_engine_that_reuses_in_any_case_is_not_said_to_reuse_nothing() -> Non
 def test_an_engine_is_refused_on_a_device_that_it_does_not_run_on() -> None:
     (problem,) = capability_problems("sglang", "cpu", KVConfig(), arm="candidate")
     assert (problem.field, problem.allowed) == ("engine", "cuda")
-
-
-def test_what_a_scheme_needs_is_said_in_words() -> None:
-    config = KVConfig.model_validate({"quantization": {"scheme": "fp8_e4m3"}})
-    assert "AVX-512" in needs("vllm", "cpu", config.quantization)
-    assert needs("vllm", "cuda", KVConfig().quantization) == ""
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES.values())
