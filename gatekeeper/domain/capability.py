@@ -122,7 +122,7 @@ def capability_problems(
                 allowed=", ".join(sorted(capability.evictions)),
             )
         )
-    return [*problems, *_silent(engine, capability, config, arm)]
+    return [*problems, *_silent(engine, capability, config, arm), *_one_flag_for_two(engine, config, arm)]
 
 
 def _quantization(
@@ -162,3 +162,14 @@ def _silent(
                 problem=f"{engine} has no setting for it",
                 allowed=f"{absent}; it has {', '.join(known)}",
             )
+
+
+def _one_flag_for_two(engine: CapableEngine, config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    """SGLang's chunk size is the budget of a batch, and -1 of the same flag is what switches chunks off."""
+    scheduling = config.scheduling
+    if engine == "sglang" and scheduling.chunked_prefill is False and scheduling.max_num_batched_tokens:
+        yield FieldProblem(
+            field=f"{arm}.scheduling.max_num_batched_tokens",
+            problem="sglang has one setting for this and chunked_prefill: false",
+            allowed="absent where chunked_prefill is false",
+        )

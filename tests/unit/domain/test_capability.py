@@ -71,6 +71,14 @@ def test_the_cpu_schemes_of_both_tables_are_the_same() -> None:
         ("lmdeploy", "cuda", {"reuse": {"prefix_caching": False}}, []),
         ("lmdeploy", "cuda", {"scheduling": {"chunked_prefill": False}}, ["scheduling.chunked_prefill"]),
         ("llama_cpp", "cpu", {"scheduling": {"chunked_prefill": False}}, ["scheduling.chunked_prefill"]),
+        ("sglang", "cuda", {"scheduling": {"chunked_prefill": False}}, []),
+        ("sglang", "cuda", {"scheduling": {"chunked_prefill": True, "max_num_batched_tokens": 512}}, []),
+        (
+            "sglang",
+            "cuda",
+            {"scheduling": {"chunked_prefill": False, "max_num_batched_tokens": 512}},
+            ["scheduling.max_num_batched_tokens"],
+        ),
         ("sglang", "cuda", {"eviction": {"policy": "snapkv", "evicted_fraction": 0.5}}, ["eviction.policy"]),
     ],
 )
