@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatekeeper.domain.change import Deployment
-from gatekeeper.domain.kv_config import Eviction, KVConfig, SlidingWindow, StreamingLlm, TopK
+from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_config import Budgeted, Eviction, KVConfig, NoEviction, TopK
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
@@ -30,12 +31,9 @@ def gaps_of_features(
     baseline: KVConfig, candidate: KVConfig, suite: Suite, *, concurrency: int
 ) -> Iterator[str]:
     """What the candidate changes and no probe of the suite can bring about, one phrase each."""
-    kept = kept_tokens(candidate.eviction)
-    if kept is not None and kept >= suite.quality_context:
-        yield (
-            f"{candidate.eviction.policy} keeps {kept} tokens and no sequence is longer than {suite.quality_context}, "
-            "so nothing is evicted"
-        )
+    if not any(_evicts(candidate.eviction, *lengths) for lengths in suite.quality_lengths):
+        longest = suite.quality_context
+        yield f"{candidate.eviction.policy} keeps all of every sequence, of up to {longest} tokens"
     budget = candidate.scheduling.max_num_batched_tokens
     batch = suite.prompt_tokens_in_flight(concurrency)
     if budget and budget != baseline.scheduling.max_num_batched_tokens and budget >= batch:
@@ -64,18 +62,20 @@ def undeclared(deployment: Deployment, candidate: KVConfig, suite: Suite) -> str
     )
 
 
-def kept_tokens(eviction: Eviction) -> int | None:
-    """How many tokens of a sequence survive; None: all, or a share of them."""
+def _evicts(eviction: Eviction, prompt: int, decode: int) -> bool:
+    """Whether it leaves out anything of a sequence of so many tokens; what changes nothing has nothing to bring about.
+
+    A share leaves out something of any prompt, so also of those whose length only the tasks know.
+    """
     match eviction:
-        case SlidingWindow(window=window):
-            return window
-        case StreamingLlm(sinks=sinks, window=window):
-            return sinks + window
-        case TopK(k=k):
-            return k
+        case NoEviction():
+            return True
+        case Budgeted() if eviction.evicted_fraction is not None:
+            return True
+        case TopK(k=k):  # it frees nothing, and reads less
+            return k < prompt + decode
         case _:
-            budget: int | None = getattr(eviction, "budget_tokens", None)
-            return budget
+            return tokens_kept(eviction, prompt + decode, decode_tokens=decode) < prompt + decode
 
 
 def _blocks_on_speed(policy: Policy) -> bool:

@@ -27,6 +27,7 @@ SIXTEEN_BIT: Final = ("bfloat16", "float16")
 
 POOL_IS_FIXED: Final = "on CPU the pool has a fixed size, whatever this says"
 NOT_SAID: Final = "the engine did not say"
+NOTHING_TO_EVICT: Final = "the engine's own sequence is too short for anything to be evicted"
 UNKNOWN_ARGUMENT: Final = "the engine reports no setting of this name"
 
 
@@ -189,23 +190,27 @@ def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
 def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
     """An eviction policy, by what an engine kept of a sequence of its own.
 
-    Top-k frees nothing and a window is compared by itself; so what is kept can't tell of them.
+    Where all of that was to stay, nothing is known; top-k frees nothing, so of it there is the engine's word alone. A
+    window is compared by itself too, and only so where the engine counts no tokens.
     """
-    if isinstance(config.eviction, NoEviction | SlidingWindow):
+    if isinstance(config.eviction, NoEviction):
         return
-    asked, seen = config.eviction.model_dump(mode="json", exclude_none=True), effective.seen_tokens
-    kept = effective.kept_tokens
-    known = effective.eviction is not None and kept is not None and seen is not None
-    right = known and effective.eviction == asked and kept == tokens_kept(config.eviction, seen or 0)
-    counted = "" if isinstance(config.eviction, TopK) else f", {kept} of {seen} tokens kept"
+    asked = config.eviction.model_dump(mode="json", exclude_none=True)
+    kept, seen = effective.kept_tokens, effective.seen_tokens
+    if kept is None and isinstance(config.eviction, SlidingWindow):
+        return
+    agrees, evidence, reason, shown = None, effective.evidence.get("eviction"), NOT_SAID, None
+    if effective.eviction is not None and kept is not None and seen is not None:
+        expected = tokens_kept(config.eviction, seen)
+        agrees, reason = effective.eviction == asked and kept == expected, ""
+        shown = _policy(effective.eviction)
+        if not isinstance(config.eviction, TopK):
+            shown, evidence = f"{shown}, {kept} of {seen} tokens kept", effective.evidence.get("kept_tokens")
+            if agrees and expected == seen:
+                agrees, reason = None, NOTHING_TO_EVICT
     yield Observation(
-        setting="eviction",
-        requested=_policy(asked),
-        effective=f"{_policy(effective.eviction or {})}{counted}" if known else None,
-        agrees=right if known else None,
-        evidence=effective.evidence.get("eviction"),
-        reason="" if known else NOT_SAID,
-    )
+        setting="eviction", requested=_policy(asked), effective=shown, agrees=agrees, evidence=evidence, reason=reason
+    )  # fmt: skip
 
 
 def _policy(document: Mapping[str, Any]) -> str:

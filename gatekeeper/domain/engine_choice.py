@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from gatekeeper.domain import reference_engine, vllm_flags
 from gatekeeper.domain.capability import capability_problems
@@ -11,6 +12,10 @@ from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.errors import FieldProblem
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
+
+NO_POOL_OF_BLOCKS: Final = (
+    "{engine}: it is not told how many blocks its pool has, which only vLLM has a flag for"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +73,8 @@ def _of_arm(
 
 def left_out(engine: EngineName, *, suite: str, mode: str) -> str | None:
     """Why a suite, or a mode of it, says nothing of a change on this engine; None where it does."""
-    if engine != "reference":
+    if engine == "vllm":
         return None
-    return reference_engine.LEAVES_OUT.get(suite) or reference_engine.LEAVES_OUT.get(mode)
+    if engine == "reference":
+        return reference_engine.LEAVES_OUT.get(suite) or reference_engine.LEAVES_OUT.get(mode)
+    return NO_POOL_OF_BLOCKS.format(engine=engine) if "saturated" in (suite, mode) else None

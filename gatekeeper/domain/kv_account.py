@@ -130,7 +130,7 @@ def memory_account(shape: ModelShape, question: MemoryQuestion) -> MemoryAccount
         weights_bytes=weights_bytes(shape, question),
         notes=tuple(_notes(shape, question)),
     )
-    return account if question.device_bytes is None else _on_device(shape, question, account)
+    return account if question.device_bytes is None else _on_device(question, account)
 
 
 def weights_bytes(shape: ModelShape, question: MemoryQuestion) -> int | None:
@@ -140,17 +140,15 @@ def weights_bytes(shape: ModelShape, question: MemoryQuestion) -> int | None:
     return None if shape.parameters is None else shape.parameters * shape.bytes_per_element
 
 
-def _on_device(shape: ModelShape, question: MemoryQuestion, account: MemoryAccount) -> MemoryAccount:
-    """Add the pool, which is what weights and overhead leave, and what fits into it. Every device holds its share."""
+def _on_device(question: MemoryQuestion, account: MemoryAccount) -> MemoryAccount:
+    """Add the pool, which is what weights and overhead leave, and what fits into it."""
     devices, memory = question.devices, question.device_bytes or 0
     usable = memory * question.gpu_memory_utilization - question.overhead_gib * GIB
     pool = max(0, int(usable * devices - (account.weights_bytes or 0)))
-    stored = sequence_bytes(shape, question, devices=devices)
+    stored = account.bytes_per_sequence
     fitting = int(pool // stored)
     return account.model_copy(
         update={
-            "bytes_per_sequence": stored,
-            "total_bytes": stored * question.concurrency,
             "device_bytes": memory * devices,
             "pool_bytes": pool,
             "pool_tokens": int(pool / stored * question.context),
@@ -160,10 +158,13 @@ def _on_device(shape: ModelShape, question: MemoryQuestion, account: MemoryAccou
     )
 
 
-def sequence_bytes(shape: ModelShape, question: MemoryQuestion, *, devices: int = 1) -> float:
+def sequence_bytes(shape: ModelShape, question: MemoryQuestion) -> float:
     """The bytes of one sequence, over all devices: what cannot be split among them is there several times."""
     kept = tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens)
-    return sum(_group_bytes(shape, group, question, kept) * _copies(group, devices) for group in shape.groups)
+    return sum(
+        _group_bytes(shape, group, question, kept) * _copies(group, question.devices)
+        for group in shape.groups
+    )
 
 
 def _copies(group: LayerGroup, devices: int) -> float:

@@ -49,7 +49,7 @@ class ArmPlan(Closed):
     max_model_len: PositiveInt
     max_num_seqs: PositiveInt
     pool_blocks: PositiveInt | None = None
-    """The size of the KV pool in blocks; None: as large as the engine makes it."""
+    """The size of the KV pool in blocks, which only vLLM can be told; None: as large as the engine makes it."""
 
     @property
     def predicted_kv_bytes_per_token(self) -> float | None:

@@ -64,17 +64,17 @@ class Suite(Closed):
     @property
     def longest_request(self) -> int:
         """Tokens of prompt and answer of the longest request whose length the suite decides."""
-        return max(context + decode for context, decode in (*self._quality_lengths(), *self._speed_lengths()))
+        return max(context + decode for context, decode in (*self.quality_lengths, *self._speed_lengths()))
 
     @property
     def quality_context(self) -> int:
         """The longest sequence at which quality is measured, in tokens. Speed at a length says nothing of quality."""
-        return max(context + decode for context, decode in self._quality_lengths())
+        return max(context + decode for context, decode in self.quality_lengths)
 
     @property
     def quality_decode(self) -> int:
         """The longest decoded stretch at which quality is measured, in tokens."""
-        return max(decode for _, decode in self._quality_lengths())
+        return max(decode for _, decode in self.quality_lengths)
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -156,7 +156,9 @@ class Suite(Closed):
         """Whether some probe measures quality with its prompts already in the prefix cache."""
         return any(isinstance(probe, FidelityProbe) for probe in self.probes)
 
-    def _quality_lengths(self) -> list[tuple[int, int]]:
+    @property
+    def quality_lengths(self) -> list[tuple[int, int]]:
+        """Tokens of prompt and of decode of the longest sequences at which quality is measured, by probe."""
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
         modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
         free = [probe for probe in self.probes if isinstance(probe, FreeDecodeProbe)]

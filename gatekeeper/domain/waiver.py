@@ -7,8 +7,6 @@ what would be accepted.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
@@ -16,7 +14,6 @@ from typing import Annotated, Final
 from pydantic import AwareDatetime, Field
 
 from gatekeeper.domain.base import Closed
-from gatekeeper.domain.change import Change
 
 LONGEST: Final = timedelta(days=90)
 """No waiver lasts longer: what is to hold for good belongs into a policy, where it is reviewed."""
@@ -38,21 +35,6 @@ class Waiver(Closed):
     def phrase(self) -> str:
         """Who excused the rule, until when and why."""
         return f"waived by {self.owner} until {self.expires_at:%Y-%m-%d}, because {self.reason.rstrip('.')}"
-
-
-def change_key(change: Change) -> str:
-    """What two runs share that propose the same change: model, engine, both configurations and the deployment.
-
-    Its name and where it came from say nothing about what it does; suite and policy only how it is looked at.
-    """
-    proposed = {
-        "model": change.model,
-        "engine": change.engine,
-        "baseline": change.resolved_baseline.model_dump(mode="json"),
-        "candidate": change.resolved_candidate.model_dump(mode="json"),
-        "deployment": change.deployment.model_dump(mode="json"),
-    }
-    return hashlib.sha256(json.dumps(proposed, sort_keys=True).encode()).hexdigest()
 
 
 def expiry_problem(expires_at: datetime, now: datetime) -> str | None:

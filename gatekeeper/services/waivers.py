@@ -15,13 +15,14 @@ from pydantic import AfterValidator, ValidationError
 from sqlalchemy.orm import Session
 
 from gatekeeper.domain.base import Closed
+from gatekeeper.domain.change_key import change_key
 from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.findings import EXCUSABLE
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.verdict import Finding, Outcome, Report
-from gatekeeper.domain.waiver import LONGEST, Waiver, Words, change_key, expiry_problem
+from gatekeeper.domain.waiver import LONGEST, Waiver, Words, expiry_problem
 from gatekeeper.services.finish import NotJudged, replace_report, was_judged
 from gatekeeper.services.views import View
 from gatekeeper.storage import arms, runs, waivers
@@ -62,7 +63,7 @@ class WaiverView(View):
 def plan_in_force(session: Session, document: Json) -> Plan:
     """A stored plan with the waivers that excuse something of its change now."""
     plan = load_plan(document)
-    found = waivers.list_in_force(session, change_key(plan.change))
+    found = waivers.list_in_force(session, change_key(plan))
     return plan.model_copy(update={"waivers": tuple(_waiver(row) for row in found)})
 
 
@@ -77,9 +78,7 @@ def grant(sessions: Sessions, run_id: UUID, document: Mapping[str, Any]) -> Waiv
         now = waivers.database_time(session)
         _refuse_unfit(asked, Report.model_validate(run.report, extra="ignore"), now)
         plan = load_plan(run.plan)
-        row = waivers.add_waiver(
-            session, run_id=run_id, change_key=change_key(plan.change), **asked.model_dump()
-        )
+        row = waivers.add_waiver(session, run_id=run_id, change_key=change_key(plan), **asked.model_dump())
         _judge_again(session, run, "waived", row)
         return _view(row, now)
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.capability import CAPABILITIES, CapableEngine, DeviceKind, capability_problems, needs
+from gatekeeper.domain.capability import CAPABILITIES, CapableEngine, DeviceKind, capability_problems
+from gatekeeper.domain.change import Change
+from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.vllm_flags import CPU_SCHEMES, unsupported
 
@@ -64,7 +66,19 @@ def test_the_cpu_schemes_of_both_tables_are_the_same() -> None:
         ("sglang", "cuda", {"quantization": {"scheme": "fp8_e5m2"}}, []),
         ("tensorrt_llm", "cuda", {"quantization": {"scheme": "fp8_e5m2"}}, ["quantization.scheme"]),
         ("tensorrt_llm", "cuda", {"reuse": {"prefix_caching": True}}, ["reuse.prefix_caching"]),
-        ("tensorrt_llm", "cuda", {"reuse": {"prefix_caching": False}}, []),
+        ("tensorrt_llm", "cuda", {"reuse": {"prefix_caching": False}}, ["reuse.prefix_caching"]),
+        ("tensorrt_llm", "cuda", {}, []),
+        ("lmdeploy", "cuda", {"reuse": {"prefix_caching": False}}, []),
+        ("lmdeploy", "cuda", {"scheduling": {"chunked_prefill": False}}, ["scheduling.chunked_prefill"]),
+        ("llama_cpp", "cpu", {"scheduling": {"chunked_prefill": False}}, ["scheduling.chunked_prefill"]),
+        ("sglang", "cuda", {"scheduling": {"chunked_prefill": False}}, []),
+        ("sglang", "cuda", {"scheduling": {"chunked_prefill": True, "max_num_batched_tokens": 512}}, []),
+        (
+            "sglang",
+            "cuda",
+            {"scheduling": {"chunked_prefill": False, "max_num_batched_tokens": 512}},
+            ["scheduling.max_num_batched_tokens"],
+        ),
         ("sglang", "cuda", {"eviction": {"policy": "snapkv", "evicted_fraction": 0.5}}, ["eviction.policy"]),
     ],
 )
@@ -74,15 +88,23 @@ def test_what_an_engine_cannot_do_is_refused_by_its_field(
     assert fields(engine, device, config) == [f"candidate.{name}" for name in refused]
 
 
+def test_an_engine_that_reuses_in_any_case_is_not_said_to_reuse_nothing() -> None:
+    """A change without a baseline has one without reuse, which this engine cannot be told."""
+    fp8: dict[str, Any] = {
+        "model": "m", "engine": "tensorrt_llm", "candidate": {"quantization": {"scheme": "fp8_e4m3"}}
+    }  # fmt: skip
+    found = []
+    for document in (fp8, fp8 | {"baseline": {}}):
+        change = Change.model_validate(document)
+        configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
+        choice = choose_engine(change.engine, configs, device="cuda", shape=None)
+        found.append([problem.field for problem in choice.problems])
+    assert found == [["baseline.reuse.prefix_caching", "candidate.reuse.prefix_caching"], []]
+
+
 def test_an_engine_is_refused_on_a_device_that_it_does_not_run_on() -> None:
     (problem,) = capability_problems("sglang", "cpu", KVConfig(), arm="candidate")
     assert (problem.field, problem.allowed) == ("engine", "cuda")
-
-
-def test_what_a_scheme_needs_is_said_in_words() -> None:
-    config = KVConfig.model_validate({"quantization": {"scheme": "fp8_e4m3"}})
-    assert "AVX-512" in needs("vllm", "cpu", config.quantization)
-    assert needs("vllm", "cuda", KVConfig().quantization) == ""
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES.values())

@@ -9,10 +9,10 @@ import pytest
 
 from gatekeeper.catalog import get_policy, get_suite, list_names
 from gatekeeper.domain.change import Change
-from gatekeeper.domain.coverage import kept_tokens
+from gatekeeper.domain.coverage import gaps_of_features
 from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.foresight import foresee
-from gatekeeper.domain.kv_config import StreamingLlm, TopK
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
@@ -78,18 +78,48 @@ def test_an_undeclared_load_is_covered_by_what_is_run() -> None:
     assert plan_of(FP8, suite=two, concurrency=16).coverage_gaps == ("concurrency 16 > 2 requests in flight",)
 
 
-def test_a_window_that_no_sequence_outgrows_passes_nothing() -> None:
-    wide = {"eviction": {"policy": "sliding_window", "window": 1024}}
-    (gap,) = plan_of(wide).coverage_gaps
-    assert gap == (
-        "sliding_window keeps 1024 tokens and no sequence is longer than 640, so nothing is evicted"
+@pytest.mark.parametrize(
+    ("eviction", "evicts"),
+    [
+        ({"policy": "none"}, True),
+        ({"policy": "sliding_window", "window": 640}, False),
+        ({"policy": "sliding_window", "window": 512}, True),
+        ({"policy": "streaming_llm", "sinks": 4, "window": 636}, False),
+        ({"policy": "streaming_llm", "sinks": 4, "window": 635}, True),
+        ({"policy": "topk", "k": 640}, False),
+        ({"policy": "topk", "k": 639}, True),
+        ({"policy": "h2o", "budget_tokens": 600}, True),
+        ({"policy": "knorm", "budget_tokens": 600}, False),  # the prompt has 512, and what is decoded stays
+        ({"policy": "snapkv", "budget_tokens": 512}, False),
+        ({"policy": "snapkv", "budget_tokens": 511}, True),
+        ({"policy": "keydiff", "evicted_fraction": 0.5}, True),
+    ],
+)
+def test_a_policy_that_evicts_nothing_of_any_sequence_passes_nothing(
+    eviction: dict[str, Any], evicts: bool
+) -> None:
+    """The longest sequence of this suite has 512 tokens of prompt and 128 decoded."""
+    none, config = KVConfig(), KVConfig.model_validate({"eviction": eviction})
+    gaps = [*gaps_of_features(none, config, get_suite("smoke"), concurrency=1)]
+    assert gaps == (
+        [] if evicts else [f"{eviction['policy']} keeps all of every sequence, of up to 640 tokens"]
     )
-    assert plan_of({"eviction": {"policy": "sliding_window", "window": 512}}).coverage_gaps == ()
 
 
-def test_what_eviction_keeps_is_counted_with_its_sinks() -> None:
-    assert kept_tokens(StreamingLlm(policy="streaming_llm", sinks=4, window=508)) == 512
-    assert kept_tokens(TopK(policy="topk", k=128)) == 128
+def test_lengths_that_only_the_tasks_know_outgrow_no_window_but_lose_a_share() -> None:
+    share, window = (
+        {"policy": "snapkv", "evicted_fraction": 0.5},
+        {"policy": "sliding_window", "window": 64},
+    )
+    found = [
+        [
+            *gaps_of_features(
+                KVConfig(), KVConfig.model_validate({"eviction": e}), ACCURACY_ONLY, concurrency=1
+            )
+        ]
+        for e in (share, window)
+    ]
+    assert found == [[], ["sliding_window keeps all of every sequence, of up to 0 tokens"]]
 
 
 def test_a_batch_budget_that_splits_no_prompt_is_not_tried() -> None:

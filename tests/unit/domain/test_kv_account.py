@@ -215,6 +215,16 @@ def test_heads_are_shared_out_over_devices_and_a_latent_is_copied() -> None:
     assert account(latent, device="h100-80gb", devices=8).bytes_per_sequence == 8 * alone
 
 
+def test_the_full_cache_is_copied_over_devices_as_the_stored_one_is() -> None:
+    """Eight KV heads on sixteen devices: each cache is there twice, whether the devices' memory is known or not."""
+    model, fp8 = ModelShape.from_hf_config(LLAMA_8B), {"quantization": {"scheme": "fp8_e4m3"}}
+    alone = account(model, **fp8)
+    for where in ({"devices": 16}, {"devices": 16, "device": "h100-80gb"}):
+        shared = account(model, **fp8, **where)
+        assert shared.full_cache_bytes_per_sequence == 2 * alone.full_cache_bytes_per_sequence
+        assert shared.ratio == shared.full_cache_bytes_per_sequence / shared.bytes_per_sequence == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

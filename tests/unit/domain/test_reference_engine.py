@@ -1,6 +1,6 @@
 """Which engine a change runs on, what the reference engine refuses, and what on it says nothing."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,6 +15,7 @@ from gatekeeper.domain.reference_engine import unsupported
 from gatekeeper.domain.vllm_flags import Device
 from tests.fakes.engine import SHAPE, fake_plan
 
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 BASELINE = KVConfig(reuse=Reuse(prefix_caching=False))
 KIVI = {"quantization": {"scheme": "kivi", "bits": 2}}
 H2O = {"eviction": {"policy": "h2o", "evicted_fraction": 0.5}}
@@ -126,6 +127,12 @@ def test_speed_and_saturation_say_nothing_on_the_reference_engine() -> None:
     assert left_out("vllm", suite="performance", mode="cold") is None
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_only_vllm_can_be_given_a_small_pool(engine: EngineName) -> None:
+    for place in ({"suite": "saturated", "mode": "cold"}, {"suite": "fidelity", "mode": "saturated"}):
+        assert (left_out(engine, **place) is None) == (engine == "vllm")
+
+
 @pytest.mark.parametrize(
     ("seen", "kept", "evidence", "agrees"),
     [
@@ -151,3 +158,27 @@ def test_an_engine_that_says_nothing_of_its_eviction_leaves_it_open() -> None:
         if row.setting == "eviction"
     ]
     assert (row.agrees, row.effective) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "kept", "agrees", "evidence"),
+    [
+        ({"policy": "h2o", "budget_tokens": 40}, 40, True, "measured"),
+        ({"policy": "h2o", "budget_tokens": 400}, 100, None, "measured"),
+        ({"policy": "sliding_window", "window": 40}, 40, True, "measured"),
+        ({"policy": "sliding_window", "window": 40}, 100, False, "measured"),
+        ({"policy": "sliding_window", "window": 100}, 100, None, "measured"),
+        ({"policy": "topk", "k": 8}, 100, True, "reported"),
+    ],
+)
+def test_what_an_engine_kept_of_its_own_sequence_tells_of_eviction_where_something_had_to_go(
+    eviction: dict[str, Any], kept: int, agrees: bool | None, evidence: str
+) -> None:
+    plan = fake_plan({"eviction": eviction})
+    effective = EffectiveConfig(
+        cache_dtype="auto", eviction=eviction, seen_tokens=100, kept_tokens=kept,
+        evidence={"eviction": "reported", "kept_tokens": "measured"},
+    )  # fmt: skip
+    (row,) = [row for row in compare(plan.candidate, effective) if row.setting == "eviction"]
+    assert (row.agrees, row.evidence) == (agrees, evidence)
+    assert bool(row.reason) == (agrees is None)

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.catalog import get_suite
+from gatekeeper.domain.change_key import change_key
 from gatekeeper.domain.interim import certain_failure
 from gatekeeper.domain.judge import judge
+from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.verdict import Outcome, Report, Verdict
-from gatekeeper.domain.waiver import LONGEST, Waiver, change_key, expiry_problem
+from gatekeeper.domain.waiver import LONGEST, Waiver, expiry_problem
 from tests.unit.web import samples
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -23,6 +26,13 @@ def a_waiver(metric: str = "decode_kl", **changed: Any) -> Waiver:
         "granted_at": NOW, "expires_at": NOW + timedelta(days=14),
     }  # fmt: skip
     return Waiver(**values | changed)
+
+
+def with_arms(**fields: Any) -> Plan:
+    """The sample's plan with both arms changed, as after the model was registered anew or on another worker."""
+    plan = samples.plan()
+    arms = {arm: getattr(plan, arm).model_copy(update=fields) for arm in ("baseline", "candidate")}
+    return plan.model_copy(update=arms)
 
 
 def judged(*waivers: Waiver) -> Report:
@@ -89,10 +99,26 @@ def test_a_run_whose_failure_is_waived_is_not_broken_off() -> None:
 
 
 def test_a_change_is_the_same_whatever_it_is_called_and_wherever_it_comes_from() -> None:
-    key = change_key(samples.change())
-    assert change_key(samples.change(name="other", ref={"commit": "abc"}, suite="standard")) == key
-    assert change_key(samples.change("fp8_e5m2")) != key
-    assert change_key(samples.change(deployment={"max_context": 512})) != key
+    key = change_key(samples.plan())
+    again = samples.plan(samples.change(name="other", ref={"commit": "abc"}, engine="vllm"))
+    assert change_key(again) == key
+    assert change_key(again.model_copy(update={"suite": get_suite("deep")})) == key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        samples.plan(samples.change("fp8_e5m2")),
+        samples.plan(samples.change(deployment={"max_context": 512})),
+        samples.plan(samples.change(baseline={"scheduling": {"max_num_seqs": 8}})),
+        with_arms(model=samples.MODEL.model_copy(update={"source": "models/another"})),
+        with_arms(model=samples.MODEL.model_copy(update={"revision": "5c1d"})),
+        with_arms(device="cuda"),
+        with_arms(engine="reference"),
+    ],
+)
+def test_a_change_is_another_where_anything_that_runs_is_another(other: Plan) -> None:
+    assert change_key(other) != change_key(samples.plan())
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,6 @@ def test_what_an_engine_cannot_do_is_refused_in_the_plan() -> None:
     ("engine", "scheme", "log", "per_token"),
     [
         ("sglang", "fp8_e4m3", SGLANG_LOG, 65_536),
-        ("lmdeploy", "int8", LMDEPLOY_LOG, 65_536),
         ("tensorrt_llm", "fp8_e4m3", TENSORRT_LOG, 65_536),
     ],
 )
@@ -110,10 +109,19 @@ def test_a_cache_as_requested_agrees_and_its_bytes_are_read(
     assert effective.kv_bytes_per_token == pytest.approx(per_token, rel=0.01)
     assert (effective.max_model_len, effective.max_num_seqs) == (4096, 16)
     disagreeing = [row.setting for row in mismatches(compare(plan.candidate, effective))]
-    # LMDeploy's block of 64 tokens is logged in whole MiB, so that the scales of INT8 get lost in the rounding.
-    assert disagreeing in ([], ["kv_bytes_per_token"] if engine == "lmdeploy" else [])
+    assert disagreeing == []
     baseline = [row.setting for row in mismatches(compare(plan.baseline, effective))]
     assert {"cache_dtype", "kv_bytes_per_token"} <= set(baseline)
+
+
+def test_of_lmdeploys_cache_only_its_own_word_is_known() -> None:
+    """Its blocks are logged in whole MiB, so that the bytes of a token, scales and all, can't be told from that."""
+    plan = plan_for("lmdeploy", {"quantization": {"scheme": "int8"}})
+    effective = ENGINES["lmdeploy"].effective("", {}, LMDEPLOY_LOG)
+    assert (effective.kv_cache_tokens, effective.kv_bytes_per_token) == (1274 * 64, None)
+    assert set(effective.evidence.values()) == {"reported"}
+    assert mismatches(compare(plan.candidate, effective)) == ()
+    assert [row.setting for row in mismatches(compare(plan.baseline, effective))] == ["cache_dtype"]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "lmdeploy", "tensorrt_llm", "llama_cpp"])

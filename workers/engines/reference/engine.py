@@ -18,10 +18,8 @@ from gatekeeper.domain.verdict import EngineInfo
 from workers.engines.vllm import Vllm
 from workers.engines.vllm_effective import SELF_REPORT
 
-MEASURED: Final = (
-    "cache_dtype", "eviction", "seen_tokens", "kept_tokens", "stored_types", "windows", "kv_tensor_bytes",
-    "kv_cache_tokens", "unit_scale_layers",
-)  # fmt: skip
+MEASURED: Final = ("seen_tokens", "kept_tokens", "stored_types", "kv_tensor_bytes", "kv_cache_tokens")
+"""What was read off the cache's tensors; the rest repeats the configuration with which they were made."""
 
 
 class Reference:

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_config import Eviction, KVConfig
 from gatekeeper.domain.kv_memory import GIB
 from workers.engines.reference.runner import Runner
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
 LONGEST_TRIAL: Final = 1024
-"""Tokens of the sequence on which the cache is measured at start-up."""
+"""Tokens of the sequence on which the cache is measured at start-up, unless nothing of so many is evicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +34,22 @@ class Measured:
     stored_types: Mapping[str, int]
 
 
+def trial_tokens(eviction: Eviction, *, longest: int) -> int:
+    """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one."""
+    trial, kept = min(longest, LONGEST_TRIAL), tokens_kept(eviction, longest)
+    if kept == longest or tokens_kept(eviction, trial) < trial:
+        return trial
+    return min(longest, kept + LONGEST_TRIAL)
+
+
 def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
-    """Measure a cache after a prompt of at most `longest` tokens; lengths are multiples of `step`, if they can be.
+    """Measure a cache after a prompt of at most `longest` tokens; its lengths are multiples of `step`, if they can be.
 
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
     length is in neither. That takes two steps at the least.
     """
-    long = max(min(longest, LONGEST_TRIAL) // step * step, min(longest, step))
+    trial = trial_tokens(runner.config.eviction, longest=longest)
+    long = max(trial // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
     tokens = [number % vocabulary for number in range(long)]
     before, after = (runner.read_prompt(tokens[:length]) for length in (short, long))

@@ -150,7 +150,7 @@ class Score(Protocol):
     """How much a prompt's tokens are worth."""
 
     def __call__(self, prompt: Prompt) -> torch.Tensor:
-        """[KV heads, tokens], higher stays; infinite for what has to stay."""
+        """[KV heads, tokens], higher stays."""
         ...
 
 
@@ -211,15 +211,20 @@ def observed_attention(prompt: Prompt) -> torch.Tensor:
 
 
 def snapkv(prompt: Prompt) -> torch.Tensor:
-    """Mean attention of the observation window, pooled over neighbours; the window itself stays (SnapKV)."""
-    window = prompt.queries.shape[-2]
+    """Mean attention of the observation window, pooled over neighbours; the window itself stays (SnapKV).
+
+    No attention weight exceeds 1, so the window scores more, and the newest of it most: that is what is left of the
+    window under a budget that is smaller still.
+    """
+    heads, window = prompt.keys.shape[0], prompt.queries.shape[-2]
+    newest = torch.arange(2.0, window + 2.0, device=prompt.keys.device).expand(heads, -1)
     weights = observed_attention(prompt).mean((1, 2))[:, :-window]
     if not weights.shape[-1]:
-        return torch.full(prompt.keys.shape[:2], math.inf)
+        return newest
     pooled = torch.nn.functional.avg_pool1d(
         weights, SNAPKV_KERNEL, stride=1, padding=SNAPKV_KERNEL // 2, count_include_pad=False
     )
-    return torch.nn.functional.pad(pooled, (0, window), value=math.inf)
+    return torch.cat((pooled, newest), dim=-1)
 
 
 def tova(prompt: Prompt) -> torch.Tensor:

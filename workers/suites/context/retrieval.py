@@ -53,7 +53,10 @@ def run(probe: RetrievalProbe, bench: Bench) -> None:
 
 
 def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
-    """The items of every family that the model can be asked, and the operator's; a chat needs a chat template."""
+    """The items of every family that the model can be asked, and the operator's; a chat needs a chat template.
+
+    Raises Unsupported where that comes to none at all.
+    """
     tokenizer, unwritten = Tokenizer(server=bench.server), dict[str, str]()
     for family in probe.families:
         try:
@@ -72,7 +75,7 @@ def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
     for name, size in probe.prompt_sets.items():
         own = PromptSet(name=name, count=size, folder=bench.tasks_dir)
         yield from own.items(tokenizer, longest=max(probe.context_tokens))
-    if len(unwritten) == len(probe.families):
+    if len(unwritten) == len(probe.families) and not probe.prompt_sets:
         raise Unsupported(next(iter(unwritten.values())))
 
 

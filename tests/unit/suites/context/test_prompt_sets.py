@@ -95,6 +95,20 @@ def test_a_suite_names_sets_beside_families_and_knows_their_size(folder: Path) -
     assert [row.value for row in right] == [1.0] * 4
 
 
+def test_a_set_is_asked_although_no_family_can_be(folder: Path) -> None:
+    probe = RetrievalProbe(
+        probe="retrieval",
+        families=("chat",),
+        context_tokens=(256,),
+        items_per_cell=2,
+        prompt_sets={"mine": 1},
+    )
+    sink = MemoryArm(role="baseline", plan=fake_plan().baseline)
+    run_probe(probe, replace(bench(WordServer(has_template=False), sink), tasks_dir=folder))
+    assert {row.item_id for row in sink.rows} == {"mine/capital"}
+    assert sink.left_out == [("retrieval/chat", "no chat template")]
+
+
 @pytest.mark.parametrize(
     ("sets", "words"), [({"needle": 2}, "name of a family"), ({"../x": 2}, "pattern"), ({"a": 0}, "1")]
 )
