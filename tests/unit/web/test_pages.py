@@ -196,7 +196,7 @@ def test_a_form_from_elsewhere_is_refused(client: TestClient, verb: str) -> None
     assert "not sent from a page of this service" in answer.text
 
 
-FORMS = ["/submit", f"/runs/{samples.RUN_ID}/waive"]
+FORMS = ["/submit", f"/runs/{samples.RUN_ID}/waive", f"/runs/{samples.RUN_ID}/rejudge"]
 HERE = {"Origin": "http://testserver"}
 
 
@@ -234,7 +234,7 @@ def test_a_form_from_elsewhere_is_refused_unread(client: TestClient, path: str) 
     assert (statuses[0], received) == (403, 0)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
+@pytest.mark.parametrize("verb", ["cancel", "retry", "rejudge"])
 def test_with_a_token_no_form_changes_anything(verb: str) -> None:
     client = client_with(Settings.model_validate({"api_token": "secret"}))
     answer = client.post(f"/runs/{samples.RUN_ID}/{verb}", headers={"Origin": "http://testserver"})
