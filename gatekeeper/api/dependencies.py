@@ -8,10 +8,11 @@ from uuid import UUID
 from fastapi import Depends, Path, Request
 from fastapi.concurrency import run_in_threadpool
 
-from gatekeeper.api.problems import BodyTooLarge, UnsupportedMediaType
+from gatekeeper.api.problems import UnsupportedMediaType
 from gatekeeper.domain.base import LARGEST
 from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.errors import NotFound, UnreadableInput
+from gatekeeper.services.bodies import read_at_most
 from gatekeeper.services.context import Context
 
 MEDIA_TYPES: Final = (
@@ -66,15 +67,11 @@ async def get_document(request: Request) -> dict[str, Any]:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
         raise UnsupportedMediaType(f"{media_type or 'none'}; send application/json or application/yaml")
-    limit = get_context(request).settings.max_body_bytes
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > limit:
-        raise BodyTooLarge(f"{declared} bytes, at most {limit}")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise BodyTooLarge(f"more than {limit} bytes")
+    body = await read_at_most(
+        get_context(request).settings.max_body_bytes,
+        request.stream(),
+        declared=request.headers.get("content-length", ""),
+    )
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:

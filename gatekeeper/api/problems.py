@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from gatekeeper.domain.documents import field_problem
 from gatekeeper.domain.errors import (
+    BodyTooLarge,
     Conflict,
     FieldProblem,
     GatekeeperError,
@@ -29,10 +30,6 @@ from gatekeeper.domain.errors import (
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-
-
-class BodyTooLarge(GatekeeperError):
-    """The body is too large."""
 
 
 class UnsupportedMediaType(GatekeeperError):

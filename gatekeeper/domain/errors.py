@@ -52,6 +52,10 @@ class UnreadableInput(GatekeeperError):
     """The document could not be read."""
 
 
+class BodyTooLarge(GatekeeperError):
+    """The body is too large."""
+
+
 class NotFound(GatekeeperError):
     """There is no such thing here."""
 

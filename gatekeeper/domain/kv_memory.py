@@ -157,8 +157,3 @@ def kv_bytes_per_token(shape: ModelShape, quantization: Quantization) -> float:
     Tokens that KIVI still holds in full precision are not in it: of a long sequence they are the small part.
     """
     return sum(token_bits(shape, group, quantization) for group in shape.groups) / 8
-
-
-def kv_pool_bytes(shape: ModelShape, quantization: Quantization, *, context: int, concurrency: int) -> float:
-    """Return the bytes that `concurrency` sequences of `context` tokens take, all of them kept in every layer."""
-    return kv_bytes_per_token(shape, quantization) * context * concurrency

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.foresight import Foresight
-from gatekeeper.domain.kv_memory import kv_pool_bytes
+from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.plan import ArmPlan, Plan
 from gatekeeper.domain.run import RunState
 from gatekeeper.queue import Ring
@@ -47,7 +47,7 @@ class ArmPreview:
     flags: tuple[str, ...]
     kv_bytes_per_token: float | None
     kv_pool_bytes: float | None
-    """For `concurrency` sequences of `max_model_len` tokens."""
+    """For as many sequences of `max_model_len` tokens as are in flight, by the memory account."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,18 +107,24 @@ def preview(sessions: Sessions, document: dict[str, Any] | Change, *, settings: 
     arms = {"baseline": plan.baseline, "candidate": plan.candidate}
     return Preview(
         plan=plan,
-        arms={role: _arm(arm, flags[role], plan.concurrency) for role, arm in arms.items()},
+        arms={role: _arm(arm, flags[role], plan) for role, arm in arms.items()},
         coverage_gaps=plan.coverage_gaps,
         foresight=seen,
     )
 
 
-def _arm(arm: ArmPlan, flags: tuple[str, ...], concurrency: int) -> ArmPreview:
-    shape = arm.model.shape
-    pool = None
+def _arm(arm: ArmPlan, flags: tuple[str, ...], plan: Plan) -> ArmPreview:
+    shape, pool = arm.model.shape, None
     if shape is not None:
-        quantization = arm.config.quantization
-        pool = kv_pool_bytes(shape, quantization, context=arm.max_model_len, concurrency=concurrency)
+        question = MemoryQuestion(
+            quantization=arm.config.quantization,
+            eviction=arm.config.eviction,
+            block_size=arm.config.scheduling.block_size,
+            context=arm.max_model_len,
+            decode_tokens=min(plan.change.deployment.decode_tokens or 0, arm.max_model_len - 1),
+            concurrency=plan.concurrency,
+        )
+        pool = memory_account(shape, question).total_bytes
     return ArmPreview(flags=flags, kv_bytes_per_token=arm.predicted_kv_bytes_per_token, kv_pool_bytes=pool)
 
 

@@ -9,7 +9,14 @@ from typing import Any, Final
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from gatekeeper.domain.errors import Conflict, GatekeeperError, InvalidInput, NotFound, ServiceUnavailable
+from gatekeeper.domain.errors import (
+    BodyTooLarge,
+    Conflict,
+    GatekeeperError,
+    InvalidInput,
+    NotFound,
+    ServiceUnavailable,
+)
 from gatekeeper.web.rendering import render_error
 
 
@@ -25,6 +32,7 @@ FAILURES: Final[Mapping[type[GatekeeperError], tuple[HTTPStatus, str]]] = {
     NotFound: (HTTPStatus.NOT_FOUND, "There is nothing here"),
     Conflict: (HTTPStatus.CONFLICT, "That can't be done now"),
     InvalidInput: (HTTPStatus.BAD_REQUEST, "That can't be understood"),
+    BodyTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too much"),
     ForeignForm: (HTTPStatus.FORBIDDEN, "Not allowed"),
     TokenNeeded: (HTTPStatus.FORBIDDEN, "Not allowed"),
     ServiceUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer"),
@@ -52,4 +60,7 @@ class PageRoute(APIRoute):
 def failure_page(error: GatekeeperError) -> Response:
     """The page for an error."""
     status, title = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
-    return render_error(status, title=title, detail=str(error))
+    page = render_error(status, title=title, detail=str(error))
+    if isinstance(error, BodyTooLarge):
+        page.headers["Connection"] = "close"  # the rest of the body is not read
+    return page

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Final
 from uuid import UUID
 
-from fastapi import APIRouter, Form, HTTPException, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
@@ -21,7 +21,7 @@ from gatekeeper.web import filters, item_pages, links, standing_pages, submit_pa
 from gatekeeper.web.assets import ASSETS
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render, render_error
-from gatekeeper.web.requests import context_for_form, context_of, run_id_of
+from gatekeeper.web.requests import Form, context_for_form, context_of, run_id_of
 from gatekeeper.web.run_list import OPEN_STATES, run_lines
 from gatekeeper.web.run_page import ITEM_METRICS, RunMaterial, run_page
 
@@ -110,18 +110,10 @@ def retry_run(request: Request, run_id: str) -> Response:
 
 
 @router.post("/runs/{run_id}/waive")
-def waive_metric(
-    request: Request,
-    run_id: str,
-    *,
-    metric: Annotated[str, Form()] = "",
-    owner: Annotated[str, Form()] = "",
-    reason: Annotated[str, Form()] = "",
-    expires_at: Annotated[str, Form()] = "",
-) -> Response:
+def waive_metric(request: Request, run_id: str, given: Form) -> Response:
     """The form on a run's page."""
-    context, known = context_for_form(request), run_id_of(run_id)
-    document = {"metric": metric, "owner": owner, "reason": reason, "expires_at": expires_at}
+    context, known = context_of(request), run_id_of(run_id)
+    document = {field: given.get(field, "") for field in ("metric", "owner", "reason", "expires_at")}
     waivers.grant(context.sessions, known, document)
     return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
 

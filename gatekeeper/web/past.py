@@ -10,9 +10,9 @@ from typing import cast
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.verdict import Outcome
 from gatekeeper.storage.queries import PastDelta
-from gatekeeper.web import badges, figures, links, plots
+from gatekeeper.web import badges, figures, line_charts, links
 from gatekeeper.web.badges import Badge
-from gatekeeper.web.plots import Chart, Point
+from gatekeeper.web.line_charts import Chart, Point
 from gatekeeper.web.times import Moment, moment
 
 
@@ -82,7 +82,7 @@ def _chart(metric: str, ordered: Sequence[PastDelta], lines: Sequence[PastLine])
         Point(x=number, y=delta.estimate, low=delta.lower, high=delta.upper)
         for number, delta in enumerate(ordered, start=1)
     ]
-    return plots.chart(
+    return line_charts.chart(
         [(figures.title(metric), "first", points)],
         limit=None,
         base=figures.neutral(metric),

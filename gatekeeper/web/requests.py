@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+from urllib.parse import parse_qsl
 from uuid import UUID
 
-from fastapi import Request
+from fastapi import Depends, Request
 
-from gatekeeper.domain.errors import NotFound
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, NotFound
+from gatekeeper.services.bodies import read_at_most
 from gatekeeper.services.context import Context
 from gatekeeper.web.failures import ForeignForm, TokenNeeded
 from gatekeeper.web.origin import is_same_origin
+
+MOST_FORM_BYTES: Final = 65_536
+MOST_FORM_FIELDS: Final = 100
 
 
 def context_of(request: Request) -> Context:
@@ -26,6 +32,27 @@ def context_for_form(request: Request) -> Context:
     if not is_same_origin(request.headers):
         raise ForeignForm
     return context
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form that may change something; empty ones are left out. The body is read only once it may.
+
+    Raises ForeignForm, TokenNeeded, BodyTooLarge (having read about MOST_FORM_BYTES at most) and InvalidInput.
+    """
+    context_for_form(request)
+    declared = request.headers.get("content-length", "")
+    body = await read_at_most(MOST_FORM_BYTES, request.stream(), declared=declared)
+    text = body.decode("utf-8", errors="replace")
+    try:
+        return dict(parse_qsl(text, max_num_fields=MOST_FORM_FIELDS))
+    except ValueError as error:
+        allowed = f"at most {MOST_FORM_FIELDS} fields"
+        raise InvalidInput(
+            [FieldProblem(field="form", problem="too many fields", allowed=allowed)]
+        ) from error
+
+
+Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 def run_id_of(text: str) -> UUID:

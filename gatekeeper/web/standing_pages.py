@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
+from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -15,6 +16,7 @@ from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.services import baselines, history, models, workers
 from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.context import Context
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
 from gatekeeper.web import badges, comparison, filters, links, rejudging
@@ -22,7 +24,7 @@ from gatekeeper.web.calculator import calculator
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
-from gatekeeper.web.requests import context_for_form, context_of, run_id_of
+from gatekeeper.web.requests import Form, context_for_form, context_of, run_id_of
 from gatekeeper.web.run_list import progress_text
 from gatekeeper.web.times import moment
 
@@ -132,19 +134,29 @@ def show_policy(request: Request, name: str, against: str = "") -> Response:
 
 
 @router.get("/runs/{run_id}/rejudge")
-def rejudge_run(request: Request, run_id: str, policy: str = "") -> Response:
-    """A stored run under another policy, or under changed margins. Stores nothing."""
-    context, known, query = context_of(request), run_id_of(run_id), dict(request.query_params)
+def show_margins(request: Request, run_id: str) -> Response:
+    """The form with the margins of the run's own policy. Judges nothing, which would take seconds."""
+    return _margins(context_of(request), run_id_of(run_id), {}, is_judged=False)
+
+
+@router.post("/runs/{run_id}/rejudge")
+def rejudge_run(request: Request, run_id: str, given: Form) -> Response:
+    """The run under the policy and the margins of the form. Stores nothing."""
+    return _margins(context_of(request), run_id_of(run_id), given, is_judged=True)
+
+
+def _margins(context: Context, known: UUID, given: Mapping[str, str], *, is_judged: bool) -> Response:
     extra = context.settings.catalog_dir
     before = history.get_run(context.sessions, known)
-    chosen = catalog.get_policy(policy or before.policy, extra=extra)
-    fields = rejudging.margin_fields(chosen, {} if query.get("shown") != chosen.name else query)
+    chosen = catalog.get_policy(given.get("policy") or before.policy, extra=extra)
+    fields = rejudging.margin_fields(chosen, {} if given.get("shown") != chosen.name else given)
     problem, after = "", None
-    try:
-        document = {"policy": rejudging.changed_policy(chosen, fields)}
-        after = rejudge(context.sessions, known, document, settings=context.settings)
-    except InvalidInput as error:
-        problem = error.detail or str(error)
+    if is_judged:
+        try:
+            document = {"policy": rejudging.changed_policy(chosen, fields)}
+            after = rejudge(context.sessions, known, document, settings=context.settings)
+        except InvalidInput as error:
+            problem = error.detail or str(error)
     return render(
         "rejudge.html",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
@@ -158,6 +170,7 @@ def rejudge_run(request: Request, run_id: str, policy: str = "") -> Response:
         before=badges.of_run(before.state, before.verdict),
         after=badges.of_run(after.state, after.verdict) if after else None,
         lines=rejudging.outcome_lines(before, after) if after else (),
+        needs_token=context.settings.api_token is not None,
     )
 
 

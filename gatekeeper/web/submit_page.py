@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from gatekeeper import catalog
@@ -19,11 +16,9 @@ from gatekeeper.services.submit import preview, submit
 from gatekeeper.web import links, submitting
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render
-from gatekeeper.web.requests import context_for_form, context_of
+from gatekeeper.web.requests import Form, context_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
-MOST_BYTES: Final = 65_536
-FIELDS: Final = 100
 
 
 @router.get("/submit")
@@ -33,17 +28,9 @@ def show_form(request: Request) -> Response:
 
 
 @router.post("/submit")
-async def submit_change(request: Request) -> Response:
+def submit_change(request: Request, given: Form) -> Response:
     """Queue a run for the change in the form."""
-    context = context_for_form(request)
-    body = await request.body()
-    if len(body) > MOST_BYTES:
-        raise InvalidInput([])
-    given = dict(parse_qsl(body.decode("utf-8", errors="replace"), max_num_fields=FIELDS))
-    return await run_in_threadpool(_submitted, context, given)
-
-
-def _submitted(context: Context, given: Mapping[str, str]) -> Response:
+    context = context_of(request)
     try:
         document = submitting.change_document(submitting.known_fields(given, _fields(context, given)))
         submitted = submit(context.sessions, document, settings=context.settings, ring=context.doorbell.ring)

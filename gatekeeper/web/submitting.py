@@ -71,9 +71,12 @@ class Outlook:
 def change_form(
     given: Mapping[str, str], *, models: list[str], suites: list[str], policies: list[str]
 ) -> ChangeForm:
-    """The form, filled in as given; the fields of a scheme or policy appear once that is chosen."""
+    """The form, filled in as given; the fields of a scheme or policy appear once that is chosen.
+
+    No policy is chosen by itself: a change that names none is judged by its suite's own.
+    """
     named = {"model": models, "suite": suites, "policy": policies}
-    usual = {"suite": "standard", "policy": "default", "model": next(iter(models), "")}
+    usual = {"suite": "standard", "policy": "", "model": next(iter(models), "")}
     chosen = {name: given.get(name, "") or usual[name] for name in named}
     return ChangeForm(
         choices=tuple(filters.choice(name, values, chosen[name]) for name, values in named.items()),

@@ -10,8 +10,8 @@ from typing import Final
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.verdict import CurvePoint, Delta
 from gatekeeper.services.views import RunDetail
-from gatekeeper.web import figures, plots
-from gatekeeper.web.plots import Chart, Point
+from gatekeeper.web import figures, line_charts
+from gatekeeper.web.line_charts import Chart, Point
 
 CURVED: Final = ("decode_kl", "top1_agreement", "decode_nll")
 STYLES: Final = {"cold": "first", "warm": "second"}
@@ -63,7 +63,7 @@ def _curve(metric: str, measured: Sequence[Delta], control: Sequence[Delta], pol
     return Curve(
         title=figures.title(metric),
         unit=figures.unit(metric),
-        chart=plots.chart(
+        chart=line_charts.chart(
             styled,
             limit=None if bound is None else (bound, f"limit {figures.bound_mark(metric, bound)}"),
             base=figures.neutral(metric),

@@ -16,6 +16,9 @@ STRICT = {"name": "strict", "rules": [{"metric": "decode_kl", "at_most": 1e-6, "
 YAML = "policy:\n  name: strict\n  rules:\n    - {metric: decode_kl, at_most: 1.0e-6, reason: r}\n"
 
 
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+
+
 @pytest.fixture
 def passed(world: World) -> str:
     """The path of a run that passed."""
@@ -67,3 +70,17 @@ def test_the_examples_in_the_description_of_the_api_are_accepted(client: TestCli
         name: client.post(f"{passed}/rejudge", json=example["value"]) for name, example in examples.items()
     }
     assert {name: answer.status_code for name, answer in answers.items()} == {"name": 200, "inline": 200}
+
+
+def test_the_page_judges_only_when_its_own_form_is_sent(client: TestClient, passed: str) -> None:
+    page = passed.removeprefix("/api/v1")
+    form = {"shown": "default", "policy": "default", "limit-0": "0.000001"}
+    asked = client.get(page + "/rejudge", params=form)
+    assert (asked.status_code, "<caption" in asked.text) == (200, False)
+    assert client.post(page + "/rejudge", data=form).status_code == 403
+    sent = client.post(page + "/rejudge", data=form, headers=SAME_ORIGIN)
+    assert sent.status_code == 200
+    assert 'value="0.000001"' in sent.text
+    assert '<tr role="row" class="changed">' in sent.text
+    refused = client.post(page + "/rejudge", data=form | {"limit-0": "a lot"}, headers=SAME_ORIGIN)
+    assert (refused.status_code, "got &#39;a lot&#39;" in refused.text) == (400, True)

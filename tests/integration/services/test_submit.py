@@ -121,6 +121,15 @@ def test_a_preview_stores_nothing(world: World) -> None:
     assert world.bell.rung == []
 
 
+def test_a_preview_counts_what_the_candidate_keeps_of_a_sequence(world: World) -> None:
+    window = {"eviction": {"policy": "sliding_window", "window": 64}, "scheduling": {"block_size": 16}}
+    change = a_change(candidate=window, deployment={"concurrency": 4})
+    arms = preview(world.sessions, change, settings=world.settings).arms
+    per_token = arms["candidate"].kv_bytes_per_token or 0
+    assert arms["candidate"].kv_pool_bytes == 64 * per_token * 4 > 0
+    assert (arms["baseline"].kv_pool_bytes or 0) > 640 * per_token * 4
+
+
 def test_the_noise_of_an_earlier_run_of_the_same_baseline_tells_what_can_be_decided(world: World) -> None:
     def flips(**changed: Any) -> str:
         seen = preview(world.sessions, a_change(**changed), settings=world.settings)

@@ -3,8 +3,9 @@
 import pytest
 
 from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.kv_config import Fp8, Int8, NoQuantization
-from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token, kv_pool_bytes
+from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token
 
 FP16, FP8 = NoQuantization(), Fp8(scheme="fp8_e4m3")
 
@@ -29,8 +30,9 @@ def test_reference_models_take_the_published_bytes(
     model: ModelShape, quantization: NoQuantization | Fp8, per_token: int, gib_at_32k: int, gib_at_128k: int
 ) -> None:
     assert kv_bytes_per_token(model, quantization) == per_token
-    assert kv_pool_bytes(model, quantization, context=32_768, concurrency=1) == gib_at_32k * GIB
-    assert kv_pool_bytes(model, quantization, context=131_072, concurrency=1) == gib_at_128k * GIB
+    for context, gib in ((32_768, gib_at_32k), (131_072, gib_at_128k)):
+        question = MemoryQuestion(quantization=quantization, context=context)
+        assert memory_account(model, question).total_bytes == gib * GIB
 
 
 def test_smollm2_takes_what_vllm_reports_within_a_block() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from html.parser import HTMLParser
 from typing import Any, cast
 
@@ -195,7 +196,45 @@ def test_a_form_from_elsewhere_is_refused(client: TestClient, verb: str) -> None
     assert "not sent from a page of this service" in answer.text
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
+FORMS = ["/submit", f"/runs/{samples.RUN_ID}/waive", f"/runs/{samples.RUN_ID}/rejudge"]
+HERE = {"Origin": "http://testserver"}
+
+
+def without_stated_length() -> Iterator[bytes]:
+    yield from [b"x" * 40_000] * 2
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_a_form_is_read_no_further_than_its_limit(client: TestClient, path: str) -> None:
+    too_long = client.post(path, content=b"x" * 65_537, headers=HERE)
+    assert (too_long.status_code, too_long.headers["connection"]) == (413, "close")
+    assert "The body is too large: 65537 bytes, at most 65536" in too_long.text
+    unstated = client.post(path, content=without_stated_length(), headers=HERE)
+    assert (unstated.status_code, "more than 65536 bytes" in unstated.text) == (413, True)
+    fields = client.post(path, data={f"f{number}": "x" for number in range(101)}, headers=HERE)
+    assert (fields.status_code, "at most 100 fields" in fields.text) == (400, True)
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_a_form_from_elsewhere_is_refused_unread(client: TestClient, path: str) -> None:
+    received, statuses = 0, []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal received
+        received += 1
+        return {"type": "http.request", "body": b"x" * 1_000, "more_body": received < 3}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"testserver"), (b"origin", b"http://evil.example")]
+    headers += [(b"content-type", b"application/x-www-form-urlencoded")]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+    asyncio.run(cast("FastAPI", client.app)(scope, receive, send))
+    assert (statuses[0], received) == (403, 0)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "rejudge"])
 def test_with_a_token_no_form_changes_anything(verb: str) -> None:
     client = client_with(Settings.model_validate({"api_token": "secret"}))
     answer = client.post(f"/runs/{samples.RUN_ID}/{verb}", headers={"Origin": "http://testserver"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.web import plots
+from gatekeeper.web import axes, line_charts, plots
 from gatekeeper.web.plots import Forest
 
 
@@ -57,7 +57,7 @@ def test_everything_stays_on_the_drawing(estimate: float) -> None:
     ("low", "high"), [(0, 0.0271), (0.7, 1.0), (-0.02, 0.11), (0, 0), (3, 3), (0, 1e-9), (1, 5e6)]
 )
 def test_ticks_are_round_and_enclose_the_values(low: float, high: float) -> None:
-    ticks = plots.nice_ticks(low, high)
+    ticks = axes.nice_ticks(low, high)
     assert ticks[0] <= low
     assert ticks[-1] >= high
     assert 2 <= len(ticks) <= 8
@@ -66,12 +66,12 @@ def test_ticks_are_round_and_enclose_the_values(low: float, high: float) -> None
 
 
 def test_a_chart_shows_its_limit_and_its_base() -> None:
-    chart = plots.chart(
+    chart = line_charts.chart(
         [
             (
                 "candidate",
                 "first",
-                [plots.Point(x=4, y=0.01), plots.Point(x=12, y=0.02, low=0.018, high=0.023)],
+                [line_charts.Point(x=4, y=0.01), line_charts.Point(x=12, y=0.02, low=0.018, high=0.023)],
             )
         ],
         limit=(0.05, "limit 0.05"),

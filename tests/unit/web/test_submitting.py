@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gatekeeper.domain.documents import parse_change
+from gatekeeper.web.rendering import render
 from gatekeeper.web.submitting import ChangeForm, change_document, change_form, known_fields
 
 GIVEN = {
@@ -47,6 +50,19 @@ def test_parameters_of_another_scheme_fall_away() -> None:
     assert "strange" not in kept
 
 
-def test_an_empty_form_names_the_usual_suite_and_policy() -> None:
+def test_an_empty_form_names_the_usual_suite_and_leaves_the_policy_to_it() -> None:
     chosen = {o.value for choice in form({}).choices for o in choice.options if o.is_chosen}
-    assert chosen == {"smollm2-135m", "standard", "default"}
+    assert chosen == {"smollm2-135m", "standard"}
+    assert parse_change(change_document(known_fields(GIVEN, form(GIVEN)))).policy is None
+    named = GIVEN | {"policy": "default"}
+    assert parse_change(change_document(known_fields(named, form(named)))).policy == "default"
+
+
+def test_the_first_choice_of_a_policy_is_the_suites_own() -> None:
+    values: dict[str, Any] = {"form": form({}), "problem": "", "outlook": None, "needs_token": False}
+    html = bytes(render("submit.html", **values).body).decode()
+    policies = html[html.index('<select name="policy">') :]
+    first, second, *_ = policies[: policies.index("</select>")].split("<option")[1:]
+    assert first.startswith(' value="">the suite&#39;s own</option>')
+    assert second.startswith(">default</option>")
+    assert html.count("the suite&#39;s own") == 1
