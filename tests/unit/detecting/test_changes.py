@@ -21,6 +21,10 @@ ALLOWED = frozenset({"dtype", "seed"})
 
 
 def between(old: str | None, new: str) -> list[Detected]:
+    return [found for found in said_or_found(old, new) if isinstance(found, Detected)]
+
+
+def said_or_found(old: str | None, new: str) -> list[Detected | str]:
     def serving(flags: str) -> Serving:
         return Serving(place="engine", words=("vllm", "serve", "org/llama", *flags.split()))
 
@@ -64,15 +68,43 @@ def test_a_switch_that_is_turned_off_is_not_the_same_as_one_that_is_gone() -> No
         between("--enable-prefix-caching", "")
 
 
-@pytest.mark.parametrize("new", ["", "--port 9", "--tensor-parallel-size 4"])
-def test_what_does_not_touch_the_cache_is_no_change(new: str) -> None:
-    assert between("--tensor-parallel-size 2", new) == []
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ("--tensor-parallel-size 2 --port 9", []),
+        ("--tensor-parallel-size 4", ["--tensor-parallel-size"]),
+        ("--num-gpu-blocks-override=64", ["--tensor-parallel-size, --num-gpu-blocks-override"]),
+    ],
+)
+def test_what_cannot_be_gated_is_no_change_and_is_said(new: str, said: list[str]) -> None:
+    assert said_or_found("--tensor-parallel-size 2", new) == [
+        f"deploy.yaml: engine: changed, but not gated by this: {flags}" for flags in said
+    ]
+
+
+def test_another_model_is_said() -> None:
+    old, new = (Serving(place="engine", words=("vllm", "serve", name)) for name in ("org/a", "org/b"))
+    assert list(changes_between("a.sh", [old], [new], allowed=ALLOWED, model=None)) == [
+        "a.sh: engine: the model changes from org/a to org/b, which this does not gate"
+    ]
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--hf-overrides={}", "--hf-overrides.sliding_window=64", "--kv-transfer-config={}", "--config=a.yaml"],
+)
+def test_a_changed_flag_that_hides_the_cache_is_refused(flag: str) -> None:
+    name = flag.partition("=")[0].replace("_", "-")
+    for old, new in (("", flag), (flag, ""), (f"{flag}1", flag), (None, flag)):
+        with pytest.raises(InvalidInput, match=f"engine {name}: changes what the cache holds"):
+            between(old, new)
+    assert said_or_found(flag, f"{flag} --port 9") == []
 
 
 def test_what_is_not_measured_is_said() -> None:
     [found] = between("--tensor-parallel-size 2 -O1", "--tensor-parallel-size 4 -O1 --kv-cache-dtype=fp8")
     assert found.notes == (
-        "changed too, but not gated by this: --tensor-parallel-size",
+        "changed, but not gated by this: --tensor-parallel-size",
         "left out in both arms: --O1",
     )
 
