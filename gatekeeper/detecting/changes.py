@@ -74,12 +74,13 @@ def _document(
     after = _flags(serving.words[3:])
     where = f"{path}: {serving.place}"
     _refuse_untold(where, before, after)
-    ungated = (*_new_model(earlier, serving), *_changed_too(before, after, known))
+    unknown = _only_where_it_runs(where, earlier, serving)
+    ungated = (*unknown, *_new_model(earlier, serving), *_changed_too(before, after, known))
     if earlier is None:
         new = _parsed(where, _only(after, known), allowed)
         if _plain(new["baseline"]) == _plain(new["candidate"]):
             return None, ungated
-        return _arms(new["baseline"], new["candidate"]), _left_out(after, after, known)
+        return _arms(new["baseline"], new["candidate"]), (*unknown, *_left_out(after, after, known))
     if _only(before, known) == _only(after, known):
         return None, ungated
     _refuse_removed(where, before, after, known)
@@ -90,6 +91,37 @@ def _document(
         return None, ungated
     notes = (*_old_scheme(old), *ungated, *_left_out(before, after, known))
     return _arms(_explicit(baseline), _explicit(new)), notes
+
+
+def _only_where_it_runs(where: str, earlier: Serving | None, serving: Serving) -> tuple[str, ...]:
+    """A note on words with variables. Raises InvalidInput for one that is new and may stand for any flags."""
+    hiding = _hiding(serving.words[3:])
+    before = () if earlier is None else _hiding(earlier.words[3:])
+    new = [word for word in hiding if word not in before]
+    if new:
+        problem = f"{', '.join(new)} may stand for any flags and is only known where it runs"
+        raise InvalidInput([FieldProblem(field=where, problem=problem, allowed="the flags themselves")])
+    words = [word for word in dict.fromkeys(serving.words[3:]) if _is_variable(word)]
+    return (f"only known where it runs: {', '.join(words)}",) if words else ()
+
+
+def _hiding(words: Sequence[str]) -> tuple[str, ...]:
+    """Words with variables that no flag before them takes as its value."""
+    previous = ("", *words)
+    return tuple(
+        word
+        for before, word in zip(previous, words, strict=False)
+        if _is_variable(word) and not word.startswith("-") and not _takes_value(before)
+    )
+
+
+def _is_variable(word: str) -> bool:
+    return "$" in word or "`" in word
+
+
+def _takes_value(word: str) -> bool:
+    name = word.lstrip("-")
+    return word.startswith("-") and "=" not in word and not name.startswith(("enable-", "disable-", "no-"))
 
 
 def _new_model(earlier: Serving | None, serving: Serving) -> tuple[str, ...]:

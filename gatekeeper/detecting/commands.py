@@ -33,7 +33,10 @@ STACK_FLAGS: Final[Mapping[str, str]] = {
 }
 """`vllmConfig` of vLLM's production stack -> flag, as its chart's deployment template writes them."""
 
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_DECLARING = ("export", "readonly", "local", "declare")
+_SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
+_NAMES_SERVER = re.compile(rf"vllm\s+serve\b|{re.escape(MODULE)}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _END_OF_COMMAND = re.compile(r"^(?:[|&;()<>]+|\d*>.*)$")
 
@@ -56,7 +59,7 @@ def serving_commands(path: str, text: str) -> tuple[Serving, ...]:
     """All commands of a file, by place. Raises UnreadableInput for YAML that cannot be read."""
     if not is_candidate(path) or ("vllm" not in text and "modelSpec" not in text):
         return ()
-    found = _of_yaml(path, text) if path.endswith(YAML_ENDINGS) else _of_script(text)
+    found = _of_yaml(path, text) if path.endswith(YAML_ENDINGS) else _of_script(path, text)
     return tuple(_numbered(found))
 
 
@@ -92,7 +95,7 @@ def _walk(node: Any, place: str, budget: list[int], path: str) -> Iterator[Servi
     if budget[0] < 0:
         raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
     if isinstance(node, dict):
-        words = _stack_words(node) or _container_words(node)
+        words = _words_of(node, place or "command", path)
         if words:
             yield Serving(place=place or "command", words=words)
         for key, value in node.items():
@@ -103,6 +106,16 @@ def _walk(node: Any, place: str, budget: list[int], path: str) -> Iterator[Servi
             if isinstance(value, dict | list):
                 name = value.get("name") if isinstance(value, dict) else None
                 yield from _walk(value, _joined(place, str(name or index)), budget, path)
+
+
+def _words_of(node: Mapping[str, Any], place: str, path: str) -> tuple[str, ...]:
+    """A mapping's serving command; empty if it has none. Raises UnreadableInput for one that has no end."""
+    try:
+        return _stack_words(node) or _container_words(node)
+    except ValueError as error:
+        if "vllm" in str(node):
+            raise UnreadableInput(f"{path}: {place}: {error}") from error
+        return ()
 
 
 def _joined(place: str, part: str) -> str:
@@ -149,12 +162,13 @@ def _words(value: Any) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=True)
+    """Words as a shell's; `$(x)`, Kubernetes' variables and a shell's commands alike, stays one. Raises ValueError."""
+    whole = _SUBSTITUTION.sub(
+        lambda found: f"${{{re.sub(r'[^A-Za-z0-9_]+', '_', found[1])}}}", text.replace("\\\n", " ")
+    )
+    lexer = shlex.shlex(whole, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:
-        return []
+    return list(lexer)
 
 
 def _serve(words: Sequence[str]) -> tuple[str, ...]:
@@ -184,18 +198,35 @@ def _normal(rest: Sequence[str]) -> tuple[str, ...]:
     return ("vllm", "serve", model, *words) if model else ()
 
 
-def _of_script(text: str) -> Iterator[Serving]:
-    """Commands in a shell script, a unit file or the like; plain assignments before them are filled in."""
+def _of_script(path: str, text: str) -> Iterator[Serving]:
+    """Commands in a shell script, a unit file or the like; assignments before them are filled in and split.
+
+    Raises UnreadableInput for a line that names the server and has no end.
+    """
     variables: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
-        stripped = line.strip()
-        assigned = _ASSIGNMENT.match(stripped)
-        if assigned:
-            variables[assigned[1]] = assigned[2].strip("'\"")
-        elif "vllm" in stripped and not stripped.startswith("#"):
-            words = _serve(_split(_filled(stripped, variables)))
-            if words:
-                yield Serving(place="command", words=words)
+        if line.lstrip().startswith("#"):
+            continue
+        try:
+            words = _split(_filled(line, variables))
+        except ValueError as error:
+            if _NAMES_SERVER.search(line):
+                raise UnreadableInput(f"{path}: a line that names the server: {error}") from error
+            continue
+        assigned = _assigned(words)
+        for name, more, value in assigned:
+            filled = _filled(value, variables)  # one earlier in the same line, too
+            variables[name] = variables.get(name, "") + filled if more else filled
+        served = () if assigned else _serve(words)
+        if served:
+            yield Serving(place="command", words=served)
+
+
+def _assigned(words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(name, `+` if it is added to, value) of a line that only assigns; empty for any other."""
+    rest = [word for word in words if word not in (*_DECLARING, ";")]
+    found = [_ASSIGNMENT.fullmatch(word) for word in rest]
+    return [(one[1], one[2], one[3]) for one in found if one] if all(found) else []
 
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:

@@ -82,6 +82,22 @@ def test_what_cannot_be_gated_is_no_change_and_is_said(new: str, said: list[str]
     ]
 
 
+@pytest.mark.parametrize("hiding", ["$ARGS", "$@", "${ARGS[@]}", "--disable-log-requests $(ARGS)", "`flags`"])
+def test_a_new_word_that_may_stand_for_flags_is_refused_and_an_old_one_said(hiding: str) -> None:
+    for old in ("", None):
+        with pytest.raises(InvalidInput, match="may stand for any flags"):
+            between(old, hiding)
+    [found] = between(f"--seed 1 {hiding}", f"--seed 2 {hiding}")
+    assert f"only known where it runs: {hiding.rpartition(' ')[2]}" in found.notes
+
+
+def test_a_value_that_is_only_known_where_it_runs_is_said() -> None:
+    said = ["deploy.yaml: engine: only known where it runs: $PORT"]
+    assert said_or_found("--port 1", "--port $PORT") == said
+    with pytest.raises(InvalidInput, match=r"--kv-cache-dtype: unknown '\$DTYPE'"):
+        between("", "--kv-cache-dtype $DTYPE")
+
+
 def test_another_model_is_said() -> None:
     old, new = (Serving(place="engine", words=("vllm", "serve", name)) for name in ("org/a", "org/b"))
     assert list(changes_between("a.sh", [old], [new], allowed=ALLOWED, model=None)) == [

@@ -134,6 +134,39 @@ def test_two_commands_in_one_place_are_told_apart() -> None:
     assert list(commands("run.sh", text)) == ["command", "command#2"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ARGS="--kv-cache-dtype fp8 --seed 1"\nvllm serve org/a $ARGS --port 1',
+        "export T='fp8'; ARGS=\"--kv-cache-dtype $T\" # why\nARGS+=' --seed 1'\nvllm serve org/a ${ARGS} --port 1",
+        "COMMAND='vllm serve org/a'\nexec $COMMAND --kv-cache-dtype fp8 --seed 1 --port 1",
+    ],
+)
+def test_quoted_assignments_are_filled_in_and_split(text: str) -> None:
+    assert commands("run.sh", text) == {"command": "vllm serve org/a --kv-cache-dtype fp8 --seed 1 --port 1"}
+
+
+@pytest.mark.parametrize("word", ["$(PORT)", "$(cat /port | head)"])
+def test_a_variable_in_parentheses_does_not_end_the_command(word: str) -> None:
+    text = f"services: {{engine: {{command: 'vllm serve org/a --port {word} --kv-cache-dtype fp8'}}}}"
+    [words] = commands("compose.yaml", text).values()
+    assert words.startswith("vllm serve org/a --port ${")
+    assert words.endswith(" --kv-cache-dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("run.sh", "vllm serve org/a --hf-overrides '{"),
+        ("compose.yaml", 'engine: {image: vllm/vllm-openai, command: "--model org/a --hf-overrides \'{"}'),
+    ],
+)
+def test_a_command_that_has_no_end_is_refused(path: str, text: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"{path}: .*No closing quotation"):
+        serving_commands(path, text)
+    assert serving_commands("run.sh", "# vllm\necho 'two\nlines'") == ()
+
+
 def test_a_template_is_no_yaml_and_says_so() -> None:
     with pytest.raises(UnreadableInput, match=r"templates/vllm\.yaml"):
         serving_commands(
