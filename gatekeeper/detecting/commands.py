@@ -49,6 +49,22 @@ class Serving:
     words: tuple[str, ...]
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads plain values; of a tag that it does not know, such as `!reference`, the value below it."""
+
+    def construct_untagged(self, node: yaml.Node) -> Any:
+        match node:
+            case yaml.MappingNode():
+                return self.construct_mapping(node, deep=True)
+            case yaml.SequenceNode():
+                return self.construct_sequence(node, deep=True)
+            case _:
+                return node.value
+
+
+_Loader.add_constructor(None, _Loader.construct_untagged)
+
+
 def is_candidate(path: str) -> bool:
     """Whether a file of this name can hold a serving command."""
     suffix = PurePosixPath(path).suffix
@@ -73,9 +89,13 @@ def _numbered(found: Iterator[Serving]) -> Iterator[Serving]:
 
 def _of_yaml(path: str, text: str) -> Iterator[Serving]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except yaml.MarkedYAMLError as error:  # its words may be the file's, and so secret
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UnreadableInput(f"{path}: no YAML{where}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: {' '.join(str(error).split())[:200]}") from error
+        raise UnreadableInput(f"{path}: no YAML ({type(error).__name__})") from None
     budget = [MAX_NODES]
     for number, document in enumerate(documents, start=1):
         yield from _walk(document, _document_name(document, number), budget, path)

@@ -11,11 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from gatekeeper.cli import main
+from gatekeeper.cli.exits import ExitCode
 from gatekeeper.detecting.changes import Detected, changes_between
 from gatekeeper.detecting.commands import Serving
-from gatekeeper.detecting.repository import detect
+from gatekeeper.detecting.repository import LARGEST_BYTES, detect
 from gatekeeper.domain.documents import parse_change
-from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.errors import InvalidInput, UnreadableInput
 
 ALLOWED = frozenset({"dtype", "seed"})
 
@@ -194,6 +195,36 @@ def test_what_is_not_committed_yet_counts(repository: Path) -> None:
     (repository / "run.sh").write_text("vllm serve org/llama --kv-cache-dtype fp8_e5m2\n")
     found = list(detect(repository, base="HEAD", paths=(), allowed=ALLOWED, model="llama"))
     assert [one.document["model"] for one in found if isinstance(one, Detected)] == ["llama"]
+
+
+def found_in(repository: Path, base: str = "main") -> list[Detected | str]:
+    return list(detect(repository, base=base, paths=(), allowed=ALLOWED, model=None))
+
+
+def test_a_manifest_that_cannot_be_read_ends_the_gate(repository: Path) -> None:
+    (repository / "deploy/compose.yaml").write_text(COMPOSE.format(more=" --kv-cache-dtype fp8") + "  : [")
+    with pytest.raises(UnreadableInput, match=r"deploy/compose\.yaml: no YAML at line 5"):
+        found_in(repository)
+    result = CliRunner().invoke(main, ["gate", "--detected", "--base", "main"])
+    assert result.exit_code == ExitCode.REFUSED
+
+
+def test_an_old_version_that_cannot_be_read_makes_the_command_a_new_one(repository: Path) -> None:
+    commit(repository, {"deploy/compose.yaml": "vllm: ["})
+    git(repository, "checkout", "main", "--", "deploy/compose.yaml")
+    assert [str(one)[:34] for one in found_in(repository, "HEAD")] == ["taken as new: deploy/compose.yaml,"]
+
+
+def test_templates_links_and_what_is_too_large_are_passed_over_and_said(repository: Path) -> None:
+    (repository / "templates").mkdir()
+    (repository / "templates/vllm.yaml").write_text("args: [vllm, {{ .Values.model }}]")
+    (repository / "link.yaml").symlink_to("/etc/hostname")
+    (repository / "large.sh").write_text("vllm serve org/a\n" + "#" * LARGEST_BYTES)
+    passed_over = [one.split()[2] for one in found_in(repository, "HEAD") if isinstance(one, str)]
+    assert passed_over == ["large.sh", "link.yaml", "templates/vllm.yaml"]
+    commit(repository, {"large.sh": "#" * (LARGEST_BYTES + 1)})
+    (repository / "large.sh").write_text("vllm serve org/a\n")
+    assert "was larger than 1,000,000 bytes" in str(found_in(repository, "HEAD")[0])
 
 
 @pytest.mark.parametrize("base", ["nowhere", "--output=x"])

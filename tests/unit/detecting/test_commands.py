@@ -167,11 +167,22 @@ def test_a_command_that_has_no_end_is_refused(path: str, text: str) -> None:
     assert serving_commands("run.sh", "# vllm\necho 'two\nlines'") == ()
 
 
-def test_a_template_is_no_yaml_and_says_so() -> None:
-    with pytest.raises(UnreadableInput, match=r"templates/vllm\.yaml"):
-        serving_commands(
-            "templates/vllm.yaml", "{{- range .Values.models }}\nargs: [vllm, serve]\n{{- end }}"
-        )
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{- range .Values.models }}\nargs: [vllm, serve]\n{{- end }}", r": no YAML at line 1, column 3$"),
+        ("key: *hunter2\nargs: [vllm]", r": no YAML at line 1, column 6$"),
+        ("on: 2026-13-45\nargs: [vllm]", r": no YAML \(ValueError\)$"),
+    ],
+)
+def test_what_is_no_yaml_is_refused_by_its_place_without_its_words(text: str, said: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"chart/vllm.yaml{said}"):
+        serving_commands("chart/vllm.yaml", text)
+
+
+def test_tags_of_other_programs_are_read_past() -> None:
+    text = "a: !reference [b, c]\ne: !Sub {command: !Join [vllm, serve, org/a, --seed, !x '1']}"
+    assert commands("ci.yml", text) == {"e": "vllm serve org/a --seed 1"}
 
 
 def test_a_file_that_grows_when_read_is_refused() -> None:
