@@ -48,6 +48,8 @@ def url_problem(url: str) -> str | None:
         return "is no address"
     if parsed.scheme not in ("http", "https") or not parsed.host:
         return "is no http or https address"
+    if parsed.port is not None and not 1 <= parsed.port <= 65_535:
+        return "names a port outside of 1 to 65535"
     return "names a user" if parsed.userinfo else None
 
 
