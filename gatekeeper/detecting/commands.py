@@ -89,6 +89,7 @@ def _numbered(found: Iterator[Serving]) -> Iterator[Serving]:
 
 def _of_yaml(path: str, text: str) -> Iterator[Serving]:
     try:
+        _refuse_growth(path, text)
         documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except yaml.MarkedYAMLError as error:  # its words may be the file's, and so secret
         mark = error.problem_mark
@@ -96,9 +97,35 @@ def _of_yaml(path: str, text: str) -> Iterator[Serving]:
         raise UnreadableInput(f"{path}: no YAML{where}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableInput(f"{path}: no YAML ({type(error).__name__})") from None
-    budget = [MAX_NODES]
     for number, document in enumerate(documents, start=1):
-        yield from _walk(document, _document_name(document, number), budget, path)
+        yield from _walk(document, _document_name(document, number), path)
+
+
+def _refuse_growth(path: str, text: str) -> None:
+    """Raise UnreadableInput for a file of more than MAX_NODES values, aliases counted as what they stand for.
+
+    Looks at the parser's events alone: merge keys are copied as soon as a document is constructed.
+    """
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []  # anchor, values before it
+    count = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        match event:
+            case yaml.AliasEvent(anchor=anchor):
+                if any(anchor == above for above, _ in open_nodes):
+                    raise UnreadableInput(f"{path}: a value that holds itself")
+                count += sizes.get(anchor or "", 1)
+            case yaml.ScalarEvent(anchor=anchor):
+                sizes.pop(anchor or "", None)
+                count += 1
+            case yaml.CollectionStartEvent(anchor=anchor):
+                open_nodes.append((anchor, count))
+                count += 1
+            case yaml.CollectionEndEvent():
+                anchor, before = open_nodes.pop()
+                sizes[anchor or ""] = count - before
+        if count > MAX_NODES:
+            raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
 
 
 def _document_name(document: Any, number: int) -> str:
@@ -109,23 +136,20 @@ def _document_name(document: Any, number: int) -> str:
             return "" if number == 1 else f"document {number}"
 
 
-def _walk(node: Any, place: str, budget: list[int], path: str) -> Iterator[Serving]:
-    """Every mapping and list below `node`; aliases count as often as they are used."""
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
+def _walk(node: Any, place: str, path: str) -> Iterator[Serving]:
+    """Every mapping and list below `node`, as often as it is used."""
     if isinstance(node, dict):
         words = _words_of(node, place or "command", path)
         if words:
             yield Serving(place=place or "command", words=words)
         for key, value in node.items():
             if isinstance(value, dict | list):
-                yield from _walk(value, _joined(place, str(key)), budget, path)
+                yield from _walk(value, _joined(place, str(key)), path)
     elif isinstance(node, list):
         for index, value in enumerate(node):
             if isinstance(value, dict | list):
                 name = value.get("name") if isinstance(value, dict) else None
-                yield from _walk(value, _joined(place, str(name or index)), budget, path)
+                yield from _walk(value, _joined(place, str(name or index)), path)
 
 
 def _words_of(node: Mapping[str, Any], place: str, path: str) -> tuple[str, ...]:

@@ -185,9 +185,30 @@ def test_tags_of_other_programs_are_read_past() -> None:
     assert commands("ci.yml", text) == {"e": "vllm serve org/a --seed 1"}
 
 
-def test_a_file_that_grows_when_read_is_refused() -> None:
-    lines = ["a0: &a0 [vllm, vllm]"] + [
-        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)
-    ]
-    with pytest.raises(UnreadableInput, match=f"{MAX_NODES:,}"):
-        serving_commands("bomb.yaml", "\n".join(lines))
+def growing(first: str, line: str, joined: str) -> str:
+    """Nine lines, each of which uses the one before it ten times."""
+    lines = [line.format(n=n, uses=", ".join([joined.format(n - 1)] * 10)) for n in range(1, 9)]
+    return "\n".join([first, *lines])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        growing("a0: &a0 [vllm, vllm]", "a{n}: &a{n} [{uses}]", "*a{}"),
+        growing("a0: &a0 {vllm: vllm}", "a{n}: &a{n} {{<<: [{uses}]}}", "*a{}"),
+    ],
+    ids=["aliases", "merge keys"],
+)
+def test_a_file_that_grows_when_read_is_refused_before_it_is(text: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"more than {MAX_NODES:,} values"):
+        serving_commands("bomb.yaml", text)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    with pytest.raises(UnreadableInput, match="holds itself"):
+        serving_commands("loop.yaml", "vllm: &a [*a]")
+
+
+def test_what_services_share_is_read() -> None:
+    text = "x-shared: &s {image: vllm/vllm-openai}\nengine: {<<: *s, command: --model org/a --seed 1}"
+    assert commands("compose.yaml", text) == {"engine": "vllm serve org/a --seed 1"}
