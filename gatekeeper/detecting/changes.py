@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gatekeeper.detecting.commands import Serving
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, parse_serve_command
+from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS, parse_serve_command
 
 Flags = dict[str, str | None]
 """Flag without dashes -> value, None for a switch."""
@@ -32,6 +32,8 @@ NEUTRAL: Final = frozenset(
      "disable-log-stats", "enable-log-requests", "root-path"}
 )  # fmt: skip
 """Flags that touch neither what is computed nor how fast."""
+UNTOLD: Final = (TYPED_ARGUMENTS.keys() - KV_FLAGS) | {"config", "kv-transfer-config"}
+"""Flags that can change the cache in ways that are not read here: a change of one is refused, not passed over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +48,8 @@ class Detected:
 
 def changes_between(
     path: str, old: Sequence[Serving], new: Sequence[Serving], *, allowed: frozenset[str], model: str | None
-) -> Iterator[Detected]:
-    """The changes of a file that touch the KV configuration, one for each command in its new version.
+) -> Iterator[Detected | str]:
+    """The changes of a file that touch the KV configuration; text for commands that differ in what is not gated.
 
     `allowed`: the engine arguments that may be passed on; `model`: the registered name, instead of the file's.
     Raises InvalidInput naming file, command and flag.
@@ -59,39 +61,80 @@ def changes_between(
         if document is not None:
             named = {"name": _name(path, serving.place), "model": model or serving.words[2]}
             yield Detected(path=path, place=serving.place, document=named | document, notes=notes)
+        else:
+            yield from (f"{path}: {serving.place}: {note}" for note in notes)
 
 
 def _document(
     path: str, earlier: Serving | None, serving: Serving, *, allowed: frozenset[str]
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The change's engine and arms, or None if nothing in it can be gated."""
+    """The change's engine and arms, or None if nothing in it can be gated; and what is to be said."""
     known = KV_FLAGS | allowed
+    before = {} if earlier is None else _flags(earlier.words[3:])
     after = _flags(serving.words[3:])
     where = f"{path}: {serving.place}"
+    _refuse_untold(where, before, after)
+    unknown = _only_where_it_runs(where, earlier, serving)
+    ungated = (*unknown, *_new_model(earlier, serving), *_changed_too(before, after, known))
     if earlier is None:
         new = _parsed(where, _only(after, known), allowed)
         if _plain(new["baseline"]) == _plain(new["candidate"]):
-            return None, ()
-        return _arms(new["baseline"], new["candidate"]), _left_out(after, after, known)
-    before = _flags(earlier.words[3:])
+            return None, ungated
+        return _arms(new["baseline"], new["candidate"]), (*unknown, *_left_out(after, after, known))
     if _only(before, known) == _only(after, known):
-        return None, ()
+        return None, ungated
     _refuse_removed(where, before, after, known)
     old = _parsed(where, _only(before, known), allowed)["candidate"]
     new = _parsed(where, _only(after, known), allowed)["candidate"]
-    notes = _left_out(before, after, known)
-    if earlier.words[2] != serving.words[2]:
-        notes = (
-            f"the model changes from {earlier.words[2]} to {serving.words[2]}, which this does not gate",
-            *notes,
-        )
     baseline = {key: value for key, value in old.items() if key != "quantization"}
-    if "quantization" in old and old["quantization"] != SIXTEEN_BIT:
-        scheme = old["quantization"]["scheme"]
-        notes = (f"the old version's cache is {scheme}; the baseline is the same with 16 bits", *notes)
     if _explicit(baseline) == _explicit(new):
-        return None, ()
+        return None, ungated
+    notes = (*_old_scheme(old), *ungated, *_left_out(before, after, known))
     return _arms(_explicit(baseline), _explicit(new)), notes
+
+
+def _only_where_it_runs(where: str, earlier: Serving | None, serving: Serving) -> tuple[str, ...]:
+    """A note on words with variables. Raises InvalidInput for one that is new and may stand for any flags."""
+    hiding = _hiding(serving.words[3:])
+    before = () if earlier is None else _hiding(earlier.words[3:])
+    new = [word for word in hiding if word not in before]
+    if new:
+        problem = f"{', '.join(new)} may stand for any flags and is only known where it runs"
+        raise InvalidInput([FieldProblem(field=where, problem=problem, allowed="the flags themselves")])
+    words = [word for word in dict.fromkeys(serving.words[3:]) if _is_variable(word)]
+    return (f"only known where it runs: {', '.join(words)}",) if words else ()
+
+
+def _hiding(words: Sequence[str]) -> tuple[str, ...]:
+    """Words with variables that no flag before them takes as its value."""
+    previous = ("", *words)
+    return tuple(
+        word
+        for before, word in zip(previous, words, strict=False)
+        if _is_variable(word) and not word.startswith("-") and not _takes_value(before)
+    )
+
+
+def _is_variable(word: str) -> bool:
+    return "$" in word or "`" in word
+
+
+def _takes_value(word: str) -> bool:
+    name = word.lstrip("-")
+    return word.startswith("-") and "=" not in word and not name.startswith(("enable-", "disable-", "no-"))
+
+
+def _new_model(earlier: Serving | None, serving: Serving) -> tuple[str, ...]:
+    if earlier is None or earlier.words[2] == serving.words[2]:
+        return ()
+    return (f"the model changes from {earlier.words[2]} to {serving.words[2]}, which this does not gate",)
+
+
+def _old_scheme(old: Mapping[str, Any]) -> tuple[str, ...]:
+    if old.get("quantization", SIXTEEN_BIT) == SIXTEEN_BIT:
+        return ()
+    scheme = old["quantization"]["scheme"]
+    return (f"the old version's cache is {scheme}; the baseline is the same with 16 bits",)
 
 
 def _arms(baseline: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
@@ -174,15 +217,41 @@ def _refuse_removed(where: str, before: Flags, after: Flags, known: frozenset[st
         )
 
 
-def _left_out(before: Flags, after: Flags, known: frozenset[str]) -> tuple[str, ...]:
-    """Notes on the flags that neither arm is measured with."""
-    others = [
-        name for name in dict.fromkeys((*before, *after)) if name.removeprefix("no-") not in known | NEUTRAL
+def _refuse_untold(where: str, before: Flags, after: Flags) -> None:
+    changed = [
+        name
+        for name in _differing(before, after)
+        if name.partition(".")[0] in UNTOLD  # vLLM takes `--hf-overrides.key value` too
     ]
-    changed = [f"--{n}" for n in others if before.get(n, "absent") != after.get(n, "absent")]
-    same = [f"--{n}" for n in others if f"--{n}" not in changed]
-    notes = [f"changed too, but not gated by this: {', '.join(changed)}"] if changed else []
-    return (*notes, *([f"left out in both arms: {', '.join(same)}"] if same else []))
+    if changed:
+        raise InvalidInput(
+            [
+                FieldProblem(
+                    field=f"{where} --{name}",
+                    problem="changes what the cache holds in a way that is not read from a command",
+                    allowed="a change file that states it, gated by itself",
+                )
+                for name in changed
+            ]
+        )
+
+
+def _differing(before: Flags, after: Flags) -> list[str]:
+    return [n for n in dict.fromkeys((*before, *after)) if before.get(n, "absent") != after.get(n, "absent")]
+
+
+def _changed_too(before: Flags, after: Flags, known: frozenset[str]) -> tuple[str, ...]:
+    """A note on the flags that differ and are in neither arm."""
+    names = [f"--{n}" for n in _differing(before, after) if n.removeprefix("no-") not in known | NEUTRAL]
+    return (f"changed, but not gated by this: {', '.join(names)}",) if names else ()
+
+
+def _left_out(before: Flags, after: Flags, known: frozenset[str]) -> tuple[str, ...]:
+    """A note on the flags that do not differ and are in neither arm."""
+    differing = _differing(before, after)
+    others = (name for name in after if name.removeprefix("no-") not in known | NEUTRAL)
+    same = [f"--{name}" for name in others if name not in differing]
+    return (f"left out in both arms: {', '.join(same)}",) if same else ()
 
 
 def _name(path: str, place: str) -> str:

@@ -33,7 +33,10 @@ STACK_FLAGS: Final[Mapping[str, str]] = {
 }
 """`vllmConfig` of vLLM's production stack -> flag, as its chart's deployment template writes them."""
 
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_DECLARING = ("export", "readonly", "local", "declare")
+_SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
+_NAMES_SERVER = re.compile(rf"vllm\s+serve\b|{re.escape(MODULE)}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _END_OF_COMMAND = re.compile(r"^(?:[|&;()<>]+|\d*>.*)$")
 
@@ -46,6 +49,22 @@ class Serving:
     words: tuple[str, ...]
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads plain values; of a tag that it does not know, such as `!reference`, the value below it."""
+
+    def construct_untagged(self, node: yaml.Node) -> Any:
+        match node:
+            case yaml.MappingNode():
+                return self.construct_mapping(node, deep=True)
+            case yaml.SequenceNode():
+                return self.construct_sequence(node, deep=True)
+            case _:
+                return node.value
+
+
+_Loader.add_constructor(None, _Loader.construct_untagged)
+
+
 def is_candidate(path: str) -> bool:
     """Whether a file of this name can hold a serving command."""
     suffix = PurePosixPath(path).suffix
@@ -56,7 +75,7 @@ def serving_commands(path: str, text: str) -> tuple[Serving, ...]:
     """All commands of a file, by place. Raises UnreadableInput for YAML that cannot be read."""
     if not is_candidate(path) or ("vllm" not in text and "modelSpec" not in text):
         return ()
-    found = _of_yaml(path, text) if path.endswith(YAML_ENDINGS) else _of_script(text)
+    found = _of_yaml(path, text) if path.endswith(YAML_ENDINGS) else _of_script(path, text)
     return tuple(_numbered(found))
 
 
@@ -70,12 +89,43 @@ def _numbered(found: Iterator[Serving]) -> Iterator[Serving]:
 
 def _of_yaml(path: str, text: str) -> Iterator[Serving]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        _refuse_growth(path, text)
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except yaml.MarkedYAMLError as error:  # its words may be the file's, and so secret
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UnreadableInput(f"{path}: no YAML{where}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: {' '.join(str(error).split())[:200]}") from error
-    budget = [MAX_NODES]
+        raise UnreadableInput(f"{path}: no YAML ({type(error).__name__})") from None
     for number, document in enumerate(documents, start=1):
-        yield from _walk(document, _document_name(document, number), budget, path)
+        yield from _walk(document, _document_name(document, number), path)
+
+
+def _refuse_growth(path: str, text: str) -> None:
+    """Raise UnreadableInput for a file of more than MAX_NODES values, aliases counted as what they stand for.
+
+    Looks at the parser's events alone: merge keys are copied as soon as a document is constructed.
+    """
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []  # anchor, values before it
+    count = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        match event:
+            case yaml.AliasEvent(anchor=anchor):
+                if any(anchor == above for above, _ in open_nodes):
+                    raise UnreadableInput(f"{path}: a value that holds itself")
+                count += sizes.get(anchor or "", 1)
+            case yaml.ScalarEvent(anchor=anchor):
+                sizes.pop(anchor or "", None)
+                count += 1
+            case yaml.CollectionStartEvent(anchor=anchor):
+                open_nodes.append((anchor, count))
+                count += 1
+            case yaml.CollectionEndEvent():
+                anchor, before = open_nodes.pop()
+                sizes[anchor or ""] = count - before
+        if count > MAX_NODES:
+            raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
 
 
 def _document_name(document: Any, number: int) -> str:
@@ -86,23 +136,30 @@ def _document_name(document: Any, number: int) -> str:
             return "" if number == 1 else f"document {number}"
 
 
-def _walk(node: Any, place: str, budget: list[int], path: str) -> Iterator[Serving]:
-    """Every mapping and list below `node`; aliases count as often as they are used."""
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
+def _walk(node: Any, place: str, path: str) -> Iterator[Serving]:
+    """Every mapping and list below `node`, as often as it is used."""
     if isinstance(node, dict):
-        words = _stack_words(node) or _container_words(node)
+        words = _words_of(node, place or "command", path)
         if words:
             yield Serving(place=place or "command", words=words)
         for key, value in node.items():
             if isinstance(value, dict | list):
-                yield from _walk(value, _joined(place, str(key)), budget, path)
+                yield from _walk(value, _joined(place, str(key)), path)
     elif isinstance(node, list):
         for index, value in enumerate(node):
             if isinstance(value, dict | list):
                 name = value.get("name") if isinstance(value, dict) else None
-                yield from _walk(value, _joined(place, str(name or index)), budget, path)
+                yield from _walk(value, _joined(place, str(name or index)), path)
+
+
+def _words_of(node: Mapping[str, Any], place: str, path: str) -> tuple[str, ...]:
+    """A mapping's serving command; empty if it has none. Raises UnreadableInput for one that has no end."""
+    try:
+        return _stack_words(node) or _container_words(node)
+    except ValueError as error:
+        if "vllm" in str(node):
+            raise UnreadableInput(f"{path}: {place}: {error}") from error
+        return ()
 
 
 def _joined(place: str, part: str) -> str:
@@ -149,12 +206,13 @@ def _words(value: Any) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=True)
+    """Words as a shell's; `$(x)`, Kubernetes' variables and a shell's commands alike, stays one. Raises ValueError."""
+    whole = _SUBSTITUTION.sub(
+        lambda found: f"${{{re.sub(r'[^A-Za-z0-9_]+', '_', found[1])}}}", text.replace("\\\n", " ")
+    )
+    lexer = shlex.shlex(whole, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:
-        return []
+    return list(lexer)
 
 
 def _serve(words: Sequence[str]) -> tuple[str, ...]:
@@ -184,18 +242,35 @@ def _normal(rest: Sequence[str]) -> tuple[str, ...]:
     return ("vllm", "serve", model, *words) if model else ()
 
 
-def _of_script(text: str) -> Iterator[Serving]:
-    """Commands in a shell script, a unit file or the like; plain assignments before them are filled in."""
+def _of_script(path: str, text: str) -> Iterator[Serving]:
+    """Commands in a shell script, a unit file or the like; assignments before them are filled in and split.
+
+    Raises UnreadableInput for a line that names the server and has no end.
+    """
     variables: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
-        stripped = line.strip()
-        assigned = _ASSIGNMENT.match(stripped)
-        if assigned:
-            variables[assigned[1]] = assigned[2].strip("'\"")
-        elif "vllm" in stripped and not stripped.startswith("#"):
-            words = _serve(_split(_filled(stripped, variables)))
-            if words:
-                yield Serving(place="command", words=words)
+        if line.lstrip().startswith("#"):
+            continue
+        try:
+            words = _split(_filled(line, variables))
+        except ValueError as error:
+            if _NAMES_SERVER.search(line):
+                raise UnreadableInput(f"{path}: a line that names the server: {error}") from error
+            continue
+        assigned = _assigned(words)
+        for name, more, value in assigned:
+            filled = _filled(value, variables)  # one earlier in the same line, too
+            variables[name] = variables.get(name, "") + filled if more else filled
+        served = () if assigned else _serve(words)
+        if served:
+            yield Serving(place="command", words=served)
+
+
+def _assigned(words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(name, `+` if it is added to, value) of a line that only assigns; empty for any other."""
+    rest = [word for word in words if word not in (*_DECLARING, ";")]
+    found = [_ASSIGNMENT.fullmatch(word) for word in rest]
+    return [(one[1], one[2], one[3]) for one in found if one] if all(found) else []
 
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:

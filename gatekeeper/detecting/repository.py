@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gatekeeper.detecting.changes import Detected, changes_between
-from gatekeeper.detecting.commands import is_candidate, serving_commands
+from gatekeeper.detecting.commands import YAML_ENDINGS, is_candidate, serving_commands
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 
 LARGEST_BYTES: Final = 1_000_000
@@ -19,19 +19,34 @@ def detect(
 ) -> Iterator[Detected | str]:
     """The changes that the working tree makes to serving commands since it left `base`; text for what was passed over.
 
-    `paths`: git pathspecs to look at, all if empty. Raises InvalidInput.
+    `paths`: git pathspecs to look at, all if empty. Raises InvalidInput, and UnreadableInput for a manifest of now that
+    cannot be read.
     """
     fork = _fork(folder, base)
     for path, old_path in _changed_files(folder, fork, paths):
         if not is_candidate(path):
             continue
+        text = _text(folder / path)
+        if text is None:
+            yield f"passed over: {path} is a link, no file, or larger than {LARGEST_BYTES:,} bytes"
+            continue
+        if _is_template(path, text):
+            yield f"passed over: {path} is a chart's template; its values are read"
+            continue
+        new = serving_commands(path, text)
+        if not new:
+            continue
         try:
             old = serving_commands(old_path, _old_text(folder, fork, old_path))
-            new = serving_commands(path, _text(folder / path))
         except UnreadableInput as error:
-            yield f"passed over: {error.detail}"
-            continue
+            yield f"taken as new: {path}, as its old version could not be read: {error.detail}"
+            old = ()
         yield from changes_between(path, old, new, allowed=allowed, model=model)
+
+
+def _is_template(path: str, text: str) -> bool:
+    in_chart = "templates" in PurePosixPath(path).parts and path.endswith(YAML_ENDINGS)
+    return in_chart and "{{" in text and "vllm" in text
 
 
 def commit_of(folder: Path) -> str:
@@ -71,15 +86,21 @@ def _changed_files(folder: Path, fork: str, paths: Sequence[str]) -> list[tuple[
 
 
 def _old_text(folder: Path, fork: str, path: str) -> str:
+    """Empty for a new file. Raises UnreadableInput for one that is too large."""
+    name = f"{fork}:./{path}"
     try:
-        return _git(folder, "show", f"{fork}:./{path}")
+        size = int(_git(folder, "cat-file", "-s", name))
     except InvalidInput:
-        return ""  # the file is new
-
-
-def _text(path: Path) -> str:
-    if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
         return ""
+    if size > LARGEST_BYTES:
+        raise UnreadableInput(f"{path} was larger than {LARGEST_BYTES:,} bytes")
+    return _git(folder, "show", name)
+
+
+def _text(path: Path) -> str | None:
+    """None for what is not read: a link may lead out of the repository."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
+        return None
     return path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -7,6 +7,7 @@ environment's proxies are not used.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ import httpx
 from gatekeeper.domain.errors import GatekeeperError
 
 TIMEOUT_S: Final = 10.0
+"""For each step: to connect, to take some more of the message, to say some more."""
+DEADLINE_S: Final = 20.0
+"""For all of them together, however slowly a receiver goes on. With the look-up of its name it ends within a lease."""
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -48,6 +52,8 @@ def url_problem(url: str) -> str | None:
         return "is no address"
     if parsed.scheme not in ("http", "https") or not parsed.host:
         return "is no http or https address"
+    if parsed.port is not None and not 1 <= parsed.port <= 65_535:
+        return "names a port outside of 1 to 65535"
     return "names a user" if parsed.userinfo else None
 
 
@@ -58,8 +64,12 @@ def post(
     *,
     allowed: Sequence[str] = (),
     resolve: Resolve = resolve,
+    deadline_s: float = DEADLINE_S,
 ) -> None:
-    """POST a body to a public address, or to one in the `allowed` networks. Raises NotSent, and Gone for status 410."""
+    """POST a body to a public address, or to one in the `allowed` networks, from a thread without an event loop.
+
+    Raises NotSent, and Gone for status 410.
+    """
     problem = url_problem(url)
     if problem:
         raise NotSent(f"{url!r} {problem}")
@@ -68,21 +78,29 @@ def post(
     address = checked_address(resolve(target.host, port), allowed)
     pinned = target.copy_with(host=address)
     all_headers = {**headers, "Host": target.netloc.decode(), "Content-Type": "application/json"}
-    timeout = httpx.Timeout(TIMEOUT_S)
     try:
-        with (
-            httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,
-            client.stream(
-                "POST", pinned, content=body, headers=all_headers, extensions={"sni_hostname": target.host}
-            ) as response,
-        ):
-            status = response.status_code
+        status = asyncio.run(_status(pinned, body, all_headers, name=target.host, deadline_s=deadline_s))
+    except TimeoutError as error:
+        raise NotSent(f"{target.host} took more than {deadline_s:g} seconds") from error
     except httpx.HTTPError as error:
         raise NotSent(f"{target.host}: {str(error) or type(error).__name__}") from error
     if status == 410:
         raise Gone(f"{target.host} answered 410")
     if not 200 <= status < 300:
         raise NotSent(f"{target.host} answered {status}")
+
+
+async def _status(
+    url: httpx.URL, body: bytes, headers: Mapping[str, str], *, name: str, deadline_s: float
+) -> int:
+    """The status of the answer, whose body is not read. `name`: what TLS expects. Raises TimeoutError."""
+    named = {"sni_hostname": name}
+    async with (
+        asyncio.timeout(deadline_s),
+        httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client,
+        client.stream("POST", url, content=body, headers=headers, extensions=named) as response,
+    ):
+        return response.status_code
 
 
 def checked_address(addresses: Iterable[str], allowed: Sequence[str]) -> str:

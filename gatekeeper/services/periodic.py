@@ -36,3 +36,5 @@ class Periodic:
                 self._action()
             except (GatekeeperError, SQLAlchemyError) as error:
                 log.warning("%s failed and will be tried again: %s", self._thread.name, error)
+            except Exception:  # whatever it was, what this thread does is to go on
+                log.exception("%s failed unexpectedly and will be tried again", self._thread.name)

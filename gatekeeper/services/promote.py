@@ -108,7 +108,10 @@ def _refuse_what_did_not_pass(session: Session, run: RunRow) -> None:
     if run.verdict != Verdict.PASS:
         raise NotPassed(f"run {run.id} is {run.verdict or run.state}; only PASS is promoted")
     now = waivers.database_time(session)
-    for waiver in Report.model_validate(run.report, extra="ignore").waivers:
+    rests_on = Report.model_validate(run.report, extra="ignore").waivers
+    for revoked in waivers.list_revoked(session, [waiver.id for waiver in rests_on]):
+        raise NotPassed(f"the waiver of {revoked.metric} by {revoked.owner} was revoked")
+    for waiver in rests_on:
         if waiver.expires_at <= now:
             raise NotPassed(f"the waiver of {waiver.metric} by {waiver.owner} has expired")
 

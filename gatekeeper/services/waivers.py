@@ -1,11 +1,12 @@
 """Waivers: grant one on a finished run, revoke it, and judge with those in force.
 
-Granting or revoking judges the run again at once from what was measured: nobody has to measure twice to learn what an
-exception comes to. Later runs of the same change find the waiver in force until it expires.
+Granting one judges the run again at once from what was measured, revoking it every run that rests on it: nobody has to
+measure twice to learn what an exception comes to. Later runs of the same change find it in force until it expires.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -30,6 +31,8 @@ from gatekeeper.storage.base import NOW, Json
 from gatekeeper.storage.codec import load_plan
 from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.tables import RunRow, WaiverRow
+
+log = logging.getLogger(__name__)
 
 Instant = Annotated[
     datetime, AfterValidator(lambda time: time if time.tzinfo is not None else time.replace(tzinfo=UTC))
@@ -84,15 +87,20 @@ def grant(sessions: Sessions, run_id: UUID, document: Mapping[str, Any]) -> Waiv
 
 
 def revoke(sessions: Sessions, waiver_id: int) -> WaiverView:
-    """End a waiver now and judge the run again on which it was granted. Raises NotFound and Conflict."""
+    """End a waiver now and judge every run again whose report rests on it. Raises NotFound and Conflict.
+
+    A run whose plan this version no longer reads keeps its report; it is not promoted either.
+    """
     with transaction(sessions) as session:
         row = waivers.get_unrevoked(session, waiver_id)
         row.revoked_at = NOW
         session.flush()
         session.refresh(row)
-        run = runs.get_run(session, row.run_id, lock=True)
-        if was_judged(run.report):
-            _judge_again(session, run, "waiver_revoked", row)
+        for run in runs.list_resting_on(session, waiver_id):
+            try:
+                _judge_again(session, run, "waiver_revoked", row)
+            except ValidationError as error:
+                log.warning("run %s keeps a report with a revoked waiver: %s", run.id, error)
         return _view(row, waivers.database_time(session))
 
 

@@ -37,7 +37,7 @@ from gatekeeper.settings import Settings
 from gatekeeper.storage import webhooks
 from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.tables import RunRow
-from gatekeeper.storage.webhook_tables import WebhookRow
+from gatekeeper.storage.webhook_tables import DeliveryRow, WebhookRow
 
 log = logging.getLogger(__name__)
 
@@ -161,20 +161,29 @@ def deliver_due(sessions: Sessions, *, settings: Settings, send: Post = post) ->
         if taken is None:
             break
         delivery, webhook = taken
-        page = _page(settings, delivery.facts.get("run_id"))
-        body = body_of(cast("WebhookFormat", webhook.form), delivery.facts, page=page)
-        headers = signed_headers(
-            webhook.secret, message_id=str(delivery.id), timestamp=int(time.time()), body=body
-        )
         try:
-            send(webhook.url, body, headers, allowed=settings.webhook_networks)
+            _send(delivery, webhook, settings=settings, send=send)
         except NotSent as error:
             _failed(sessions, delivery.id, webhook, error, attempts=delivery.attempts)
+            continue
+        except Exception as error:  # one message must not keep the others from being sent
+            log.exception("webhook %s, attempt %s", webhook.id, delivery.attempts)
+            unexpected = NotSent(f"unexpected {type(error).__name__}")
+            _failed(sessions, delivery.id, webhook, unexpected, attempts=delivery.attempts)
             continue
         with transaction(sessions) as session:
             webhooks.set_delivered(session, delivery.id)
         arrived += 1
     return arrived
+
+
+def _send(delivery: DeliveryRow, webhook: WebhookRow, *, settings: Settings, send: Post) -> None:
+    page = _page(settings, delivery.facts.get("run_id"))
+    body = body_of(cast("WebhookFormat", webhook.form), delivery.facts, page=page)
+    headers = signed_headers(
+        webhook.secret, message_id=str(delivery.id), timestamp=int(time.time()), body=body
+    )
+    send(webhook.url, body, headers, allowed=settings.webhook_networks)
 
 
 def _failed(

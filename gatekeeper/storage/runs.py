@@ -137,6 +137,13 @@ def list_unanswered(
     return list(session.scalars(statement.with_for_update(key_share=True, skip_locked=True)))
 
 
+def list_resting_on(session: Session, waiver_id: int) -> list[RunRow]:
+    """Finished runs whose report names this waiver, locked."""
+    named = RunRow.report["waivers"].contains([{"id": waiver_id}])
+    statement = select(RunRow).where(RunRow.state == RunState.FINISHED, named).order_by(RunRow.id)
+    return list(session.scalars(statement.with_for_update(key_share=True)))
+
+
 def list_finished(session: Session) -> list[tuple[UUID, str]]:
     """Id and label of all finished runs, the oldest first."""
     statement = select(RunRow.id, RunRow.label).where(RunRow.state == RunState.FINISHED)

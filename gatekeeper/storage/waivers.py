@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,12 @@ def list_all(session: Session, *, ended: bool, limit: int) -> list[WaiverRow]:
     if not ended:
         statement = statement.where(WaiverRow.revoked_at.is_(None), WaiverRow.expires_at > NOW)
     return list(session.scalars(statement))
+
+
+def list_revoked(session: Session, ids: Collection[int]) -> list[WaiverRow]:
+    """Those of these waivers that were revoked."""
+    statement = select(WaiverRow).where(WaiverRow.id.in_(ids), WaiverRow.revoked_at.is_not(None))
+    return list(session.scalars(statement.order_by(WaiverRow.id)))
 
 
 def get_unrevoked(session: Session, waiver_id: int) -> WaiverRow:

@@ -12,7 +12,9 @@ if [ "$(wc -c < "$REPORT")" -gt "$most" ]; then
 fi
 
 comments="repos/$GITHUB_REPOSITORY/issues/$NUMBER/comments"
-own=".[] | select(.body | startswith(\"$marker\")) | .id"
+# Anybody can write a comment that begins with the marker. GraphQL, since REST tells a workflow's token no user.
+login=$(gh api graphql --field 'query={viewer{login}}' --jq .data.viewer.login)
+own=".[] | select(.user.login == \"$login\" and (.body | startswith(\"$marker\"))) | .id"
 # All pages are read before the first is taken: a reader that ends early would fail the pipe.
 earlier=$(gh api --paginate "$comments" --jq "$own")
 earlier=${earlier%%$'\n'*}

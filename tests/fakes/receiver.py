@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,4 +33,29 @@ def receiver(status: int = 204) -> Iterator[tuple[str, list[tuple[str, str, byte
             yield f"http://receiver.example:{server.server_port}/hook?x=1", got
         finally:
             server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def slow_receiver() -> Iterator[str]:
+    """A server that answers one sign at a time and never comes to an end."""
+    ended = threading.Event()
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            try:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not ended.wait(0.02):
+                    connection.sendall(b"a")
+            except OSError:
+                return  # the other side has left
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://receiver.example:{listener.getsockname()[1]}/"
+        finally:
+            ended.set()
             thread.join()

@@ -66,10 +66,16 @@ def test_what_passed_on_the_reference_engine_serves_nobody(world: World) -> None
         promote(world.sessions, stored(world, (plan, samples.arms(plan))))
 
 
-def test_a_pass_that_rests_on_an_expired_waiver_is_promoted_no_more(world: World) -> None:
+def test_a_pass_that_rests_on_a_waiver_that_ended_is_promoted_no_more(world: World) -> None:
     run_id = stored(world, samples.failing())
     waive_all(world, run_id)
     promote(world.sessions, run_id)
+    with transaction(world.sessions) as session:  # as a run that is judged while a waiver is being revoked
+        session.execute(text("update waivers set revoked_at = now() where run_id = :id"), {"id": run_id})
+    with pytest.raises(NotPassed, match=r"waiver of .* by Ada Example was revoked"):
+        promote(world.sessions, run_id)
+    with transaction(world.sessions) as session:
+        session.execute(text("update waivers set revoked_at = null"))
     past = "jsonb_set(report, '{waivers,0,expires_at}', '\"2020-01-01T00:00:00Z\"')"
     with transaction(world.sessions) as session:
         session.execute(text(f"update runs set report = {past}"))

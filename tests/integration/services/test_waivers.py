@@ -68,10 +68,19 @@ def test_a_later_run_of_the_same_change_is_judged_with_it_and_another_change_is_
     assert reproduce(world.sessions, other)
 
 
-def test_a_revoked_waiver_closes_the_gate_again(world: World, failed: UUID) -> None:
+def test_a_revoked_waiver_closes_the_gate_again_on_every_run_that_rests_on_it(
+    world: World, failed: UUID
+) -> None:
     first, *_ = waive_all(world, failed)
+    again = finished_run(world.sessions, world.settings, samples.failing())
+    assert history.get_run(world.sessions, again).verdict is Verdict.PASS
     assert revoke(world.sessions, first).in_force is False
-    assert history.get_run(world.sessions, failed).verdict is Verdict.FAIL
+    for run_id in (failed, again):
+        run = history.get_run(world.sessions, run_id)
+        assert run.verdict is Verdict.FAIL
+        assert first not in [waiver.id for waiver in run.waivers]
+        kinds = [event.kind for event in history.events_after(world.sessions, run_id, 0).events]
+        assert kinds.count("waiver_revoked") == 1
     with pytest.raises(Conflict, match="was revoked"):
         revoke(world.sessions, first)
 

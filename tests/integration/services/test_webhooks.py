@@ -87,8 +87,8 @@ def test_what_fails_is_sent_again_later_under_the_same_id_until_it_arrives(world
 def test_a_courier_that_dies_while_sending_is_followed_by_another(world: World) -> None:
     add(world.sessions, HOOK)
 
-    class Died(Exception):
-        pass
+    class Died(BaseException):
+        """The process ends."""
 
     def die(*_: object, **__: object) -> None:
         raise Died
@@ -99,6 +99,20 @@ def test_a_courier_that_dies_while_sending_is_followed_by_another(world: World) 
     assert deliver(world, receiver) == 0
     make_due(world)
     assert deliver(world, receiver) == 1
+
+
+def test_an_unexpected_failure_counts_as_one_and_the_other_messages_are_sent(world: World) -> None:
+    broken, sound = add(world.sessions, HOOK), add(world.sessions, HOOK | {"url": "https://other.example"})
+
+    def send(url: str, *_: object, **__: object) -> None:
+        if url == HOOK["url"]:
+            raise OverflowError("port must be 0-65535.")
+
+    assert deliver_due(world.sessions, settings=world.settings, send=send) == 1
+    [failed] = list_deliveries(world.sessions, broken.id)
+    assert (failed.attempts, failed.last_error) == (1, "unexpected OverflowError")
+    [arrived] = list_deliveries(world.sessions, sound.id)
+    assert arrived.delivered_at is not None
 
 
 def given_up_after_all_attempts(world: World, hook_id: int) -> None:

@@ -11,16 +11,21 @@ import yaml
 from click.testing import CliRunner
 
 from gatekeeper.cli import main
+from gatekeeper.cli.exits import ExitCode
 from gatekeeper.detecting.changes import Detected, changes_between
 from gatekeeper.detecting.commands import Serving
-from gatekeeper.detecting.repository import detect
+from gatekeeper.detecting.repository import LARGEST_BYTES, detect
 from gatekeeper.domain.documents import parse_change
-from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.errors import InvalidInput, UnreadableInput
 
 ALLOWED = frozenset({"dtype", "seed"})
 
 
 def between(old: str | None, new: str) -> list[Detected]:
+    return [found for found in said_or_found(old, new) if isinstance(found, Detected)]
+
+
+def said_or_found(old: str | None, new: str) -> list[Detected | str]:
     def serving(flags: str) -> Serving:
         return Serving(place="engine", words=("vllm", "serve", "org/llama", *flags.split()))
 
@@ -64,15 +69,59 @@ def test_a_switch_that_is_turned_off_is_not_the_same_as_one_that_is_gone() -> No
         between("--enable-prefix-caching", "")
 
 
-@pytest.mark.parametrize("new", ["", "--port 9", "--tensor-parallel-size 4"])
-def test_what_does_not_touch_the_cache_is_no_change(new: str) -> None:
-    assert between("--tensor-parallel-size 2", new) == []
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ("--tensor-parallel-size 2 --port 9", []),
+        ("--tensor-parallel-size 4", ["--tensor-parallel-size"]),
+        ("--num-gpu-blocks-override=64", ["--tensor-parallel-size, --num-gpu-blocks-override"]),
+    ],
+)
+def test_what_cannot_be_gated_is_no_change_and_is_said(new: str, said: list[str]) -> None:
+    assert said_or_found("--tensor-parallel-size 2", new) == [
+        f"deploy.yaml: engine: changed, but not gated by this: {flags}" for flags in said
+    ]
+
+
+@pytest.mark.parametrize("hiding", ["$ARGS", "$@", "${ARGS[@]}", "--disable-log-requests $(ARGS)", "`flags`"])
+def test_a_new_word_that_may_stand_for_flags_is_refused_and_an_old_one_said(hiding: str) -> None:
+    for old in ("", None):
+        with pytest.raises(InvalidInput, match="may stand for any flags"):
+            between(old, hiding)
+    [found] = between(f"--seed 1 {hiding}", f"--seed 2 {hiding}")
+    assert f"only known where it runs: {hiding.rpartition(' ')[2]}" in found.notes
+
+
+def test_a_value_that_is_only_known_where_it_runs_is_said() -> None:
+    said = ["deploy.yaml: engine: only known where it runs: $PORT"]
+    assert said_or_found("--port 1", "--port $PORT") == said
+    with pytest.raises(InvalidInput, match=r"--kv-cache-dtype: unknown '\$DTYPE'"):
+        between("", "--kv-cache-dtype $DTYPE")
+
+
+def test_another_model_is_said() -> None:
+    old, new = (Serving(place="engine", words=("vllm", "serve", name)) for name in ("org/a", "org/b"))
+    assert list(changes_between("a.sh", [old], [new], allowed=ALLOWED, model=None)) == [
+        "a.sh: engine: the model changes from org/a to org/b, which this does not gate"
+    ]
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--hf-overrides={}", "--hf-overrides.sliding_window=64", "--kv-transfer-config={}", "--config=a.yaml"],
+)
+def test_a_changed_flag_that_hides_the_cache_is_refused(flag: str) -> None:
+    name = flag.partition("=")[0].replace("_", "-")
+    for old, new in (("", flag), (flag, ""), (f"{flag}1", flag), (None, flag)):
+        with pytest.raises(InvalidInput, match=f"engine {name}: changes what the cache holds"):
+            between(old, new)
+    assert said_or_found(flag, f"{flag} --port 9") == []
 
 
 def test_what_is_not_measured_is_said() -> None:
     [found] = between("--tensor-parallel-size 2 -O1", "--tensor-parallel-size 4 -O1 --kv-cache-dtype=fp8")
     assert found.notes == (
-        "changed too, but not gated by this: --tensor-parallel-size",
+        "changed, but not gated by this: --tensor-parallel-size",
         "left out in both arms: --O1",
     )
 
@@ -146,6 +195,36 @@ def test_what_is_not_committed_yet_counts(repository: Path) -> None:
     (repository / "run.sh").write_text("vllm serve org/llama --kv-cache-dtype fp8_e5m2\n")
     found = list(detect(repository, base="HEAD", paths=(), allowed=ALLOWED, model="llama"))
     assert [one.document["model"] for one in found if isinstance(one, Detected)] == ["llama"]
+
+
+def found_in(repository: Path, base: str = "main") -> list[Detected | str]:
+    return list(detect(repository, base=base, paths=(), allowed=ALLOWED, model=None))
+
+
+def test_a_manifest_that_cannot_be_read_ends_the_gate(repository: Path) -> None:
+    (repository / "deploy/compose.yaml").write_text(COMPOSE.format(more=" --kv-cache-dtype fp8") + "  : [")
+    with pytest.raises(UnreadableInput, match=r"deploy/compose\.yaml: no YAML at line 5"):
+        found_in(repository)
+    result = CliRunner().invoke(main, ["gate", "--detected", "--base", "main"])
+    assert result.exit_code == ExitCode.REFUSED
+
+
+def test_an_old_version_that_cannot_be_read_makes_the_command_a_new_one(repository: Path) -> None:
+    commit(repository, {"deploy/compose.yaml": "vllm: ["})
+    git(repository, "checkout", "main", "--", "deploy/compose.yaml")
+    assert [str(one)[:34] for one in found_in(repository, "HEAD")] == ["taken as new: deploy/compose.yaml,"]
+
+
+def test_templates_links_and_what_is_too_large_are_passed_over_and_said(repository: Path) -> None:
+    (repository / "templates").mkdir()
+    (repository / "templates/vllm.yaml").write_text("args: [vllm, {{ .Values.model }}]")
+    (repository / "link.yaml").symlink_to("/etc/hostname")
+    (repository / "large.sh").write_text("vllm serve org/a\n" + "#" * LARGEST_BYTES)
+    passed_over = [one.split()[2] for one in found_in(repository, "HEAD") if isinstance(one, str)]
+    assert passed_over == ["large.sh", "link.yaml", "templates/vllm.yaml"]
+    commit(repository, {"large.sh": "#" * (LARGEST_BYTES + 1)})
+    (repository / "large.sh").write_text("vllm serve org/a\n")
+    assert "was larger than 1,000,000 bytes" in str(found_in(repository, "HEAD")[0])
 
 
 @pytest.mark.parametrize("base", ["nowhere", "--output=x"])

@@ -134,16 +134,81 @@ def test_two_commands_in_one_place_are_told_apart() -> None:
     assert list(commands("run.sh", text)) == ["command", "command#2"]
 
 
-def test_a_template_is_no_yaml_and_says_so() -> None:
-    with pytest.raises(UnreadableInput, match=r"templates/vllm\.yaml"):
-        serving_commands(
-            "templates/vllm.yaml", "{{- range .Values.models }}\nargs: [vllm, serve]\n{{- end }}"
-        )
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ARGS="--kv-cache-dtype fp8 --seed 1"\nvllm serve org/a $ARGS --port 1',
+        "export T='fp8'; ARGS=\"--kv-cache-dtype $T\" # why\nARGS+=' --seed 1'\nvllm serve org/a ${ARGS} --port 1",
+        "COMMAND='vllm serve org/a'\nexec $COMMAND --kv-cache-dtype fp8 --seed 1 --port 1",
+    ],
+)
+def test_quoted_assignments_are_filled_in_and_split(text: str) -> None:
+    assert commands("run.sh", text) == {"command": "vllm serve org/a --kv-cache-dtype fp8 --seed 1 --port 1"}
 
 
-def test_a_file_that_grows_when_read_is_refused() -> None:
-    lines = ["a0: &a0 [vllm, vllm]"] + [
-        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)
-    ]
-    with pytest.raises(UnreadableInput, match=f"{MAX_NODES:,}"):
-        serving_commands("bomb.yaml", "\n".join(lines))
+@pytest.mark.parametrize("word", ["$(PORT)", "$(cat /port | head)"])
+def test_a_variable_in_parentheses_does_not_end_the_command(word: str) -> None:
+    text = f"services: {{engine: {{command: 'vllm serve org/a --port {word} --kv-cache-dtype fp8'}}}}"
+    [words] = commands("compose.yaml", text).values()
+    assert words.startswith("vllm serve org/a --port ${")
+    assert words.endswith(" --kv-cache-dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("run.sh", "vllm serve org/a --hf-overrides '{"),
+        ("compose.yaml", 'engine: {image: vllm/vllm-openai, command: "--model org/a --hf-overrides \'{"}'),
+    ],
+)
+def test_a_command_that_has_no_end_is_refused(path: str, text: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"{path}: .*No closing quotation"):
+        serving_commands(path, text)
+    assert serving_commands("run.sh", "# vllm\necho 'two\nlines'") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{- range .Values.models }}\nargs: [vllm, serve]\n{{- end }}", r": no YAML at line 1, column 3$"),
+        ("key: *hunter2\nargs: [vllm]", r": no YAML at line 1, column 6$"),
+        ("on: 2026-13-45\nargs: [vllm]", r": no YAML \(ValueError\)$"),
+    ],
+)
+def test_what_is_no_yaml_is_refused_by_its_place_without_its_words(text: str, said: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"chart/vllm.yaml{said}"):
+        serving_commands("chart/vllm.yaml", text)
+
+
+def test_tags_of_other_programs_are_read_past() -> None:
+    text = "a: !reference [b, c]\ne: !Sub {command: !Join [vllm, serve, org/a, --seed, !x '1']}"
+    assert commands("ci.yml", text) == {"e": "vllm serve org/a --seed 1"}
+
+
+def growing(first: str, line: str, joined: str) -> str:
+    """Nine lines, each of which uses the one before it ten times."""
+    lines = [line.format(n=n, uses=", ".join([joined.format(n - 1)] * 10)) for n in range(1, 9)]
+    return "\n".join([first, *lines])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        growing("a0: &a0 [vllm, vllm]", "a{n}: &a{n} [{uses}]", "*a{}"),
+        growing("a0: &a0 {vllm: vllm}", "a{n}: &a{n} {{<<: [{uses}]}}", "*a{}"),
+    ],
+    ids=["aliases", "merge keys"],
+)
+def test_a_file_that_grows_when_read_is_refused_before_it_is(text: str) -> None:
+    with pytest.raises(UnreadableInput, match=f"more than {MAX_NODES:,} values"):
+        serving_commands("bomb.yaml", text)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    with pytest.raises(UnreadableInput, match="holds itself"):
+        serving_commands("loop.yaml", "vllm: &a [*a]")
+
+
+def test_what_services_share_is_read() -> None:
+    text = "x-shared: &s {image: vllm/vllm-openai}\nengine: {<<: *s, command: --model org/a --seed 1}"
+    assert commands("compose.yaml", text) == {"engine": "vllm serve org/a --seed 1"}

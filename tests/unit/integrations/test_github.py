@@ -19,7 +19,7 @@ exit "$CODE"
 """
 GH = """#!/bin/sh
 printf '%s ' "$@" >> "$SAID/gh"; echo >> "$SAID/gh"
-case "$*" in *--paginate*) printf '%b' "$EARLIER" ;; esac
+case "$*" in *--paginate*) printf '%b' "$EARLIER" ;; *viewer*) echo 'github-actions[bot]' ;; esac
 for word; do case $word in body=@*) cp "${word#body=@}" "$SAID/body" ;; esac; done
 """
 
@@ -75,7 +75,12 @@ def test_one_comment_is_posted_and_then_updated(said: Path, earlier: str, method
     (said / "report.md").write_text("### PASS\n")
     done = run(said, "comment.sh", REPORT=str(said / "report.md"), NUMBER="7", EARLIER=earlier)
     assert done.returncode == 0, done.stderr
-    assert method in (said / "gh").read_text()
+    asked = (said / "gh").read_text()
+    assert method in asked
+    assert (
+        'select(.user.login == "github-actions[bot]" and (.body | startswith("<!-- gatekeeper -->")))'
+        in asked
+    )
     assert (said / "body").read_text() == "<!-- gatekeeper -->\n### PASS\n"
 
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from gatekeeper.services.outgoing import Gone, NotSent, checked_address, post, resolve, url_problem
-from tests.fakes.receiver import receiver
+from gatekeeper.services.outgoing import (
+    DEADLINE_S,
+    Gone,
+    NotSent,
+    checked_address,
+    post,
+    resolve,
+    url_problem,
+)
+from gatekeeper.services.webhooks import LEASE
+from tests.fakes.receiver import receiver, slow_receiver
 
 HERE = ("127.0.0.0/8",)
 
@@ -57,6 +66,12 @@ def test_what_is_not_accepted_has_not_arrived_and_redirects_are_not_followed(
     assert len(got) == 1
 
 
+def test_a_receiver_that_never_ends_its_answer_is_left_before_another_courier_takes_the_message() -> None:
+    with slow_receiver() as url, pytest.raises(NotSent, match=r"took more than 0\.2 seconds"):
+        post(url, b"{}", {}, allowed=HERE, resolve=lambda *_: ["127.0.0.1"], deadline_s=0.2)
+    assert LEASE.total_seconds() > DEADLINE_S
+
+
 def test_a_refused_connection_is_a_message_that_did_not_arrive() -> None:
     with pytest.raises(NotSent):
         post("http://receiver.example:1/", b"", {}, allowed=HERE, resolve=lambda *_: ["127.0.0.1"])
@@ -71,6 +86,9 @@ def test_a_refused_connection_is_a_message_that_did_not_arrive() -> None:
         ("ftp://a.example", "is no http or https address"),
         ("file:///etc/passwd", "is no http or https address"),
         ("http://user:word@a.example", "names a user"),
+        ("http://a.example:65535/", None),
+        ("http://a.example:65536/", "names a port outside of 1 to 65535"),
+        ("http://a.example:0/", "names a port outside of 1 to 65535"),
         ("nonsense", "is no http or https address"),
         ("http://[::1", "is no address"),
     ],
