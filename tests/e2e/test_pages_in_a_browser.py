@@ -146,7 +146,7 @@ def test_a_baseline_is_pinned_and_refreshed(open_page: Open, site: Site) -> None
 
 def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page: Open, site: Site) -> None:
     page = open_page("/submit")
-    page.get_by_label("Suite").select_option("smoke")
+    page.locator("select[name=suite]").select_option("smoke")
     page.locator("[name='candidate.eviction.policy']").select_option("sliding_window")
     page.locator("[name='candidate.eviction.window']").fill("256")
     page.locator("[name=name]").fill("from the page")

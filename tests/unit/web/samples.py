@@ -47,6 +47,7 @@ def change(scheme: str = "fp8_e4m3", **more: Any) -> Change:
         "model": MODEL.name,
         "candidate": {"quantization": {"scheme": scheme}},
         "suite": "smoke",
+        "policy": "default",
         "ref": {"repo": "serving-config", "commit": "3f2a91c07d", "author": "ci"},
     }
     return parse_change(document | more)
