@@ -40,7 +40,7 @@ def verify(*words: object) -> Result:
 def test_all_runs_are_reproduced_and_those_without_a_policys_verdict_are_counted(stored: StoredRuns) -> None:
     result = verify()
     assert result.exit_code == 0, result.output
-    assert result.stdout == "7 of 7 reports reproduced; 1 runs were never judged\n"
+    assert result.stdout == "8 of 8 reports reproduced; 1 runs were never judged\n"
     assert verify(stored.running).stdout == "0 of 0 reports reproduced; 1 runs were never judged\n"
 
 
@@ -52,7 +52,7 @@ def test_a_run_that_differs_is_named_with_the_places(sessions: Sessions, stored:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         f"differs  {stored.failed}  chat-fp8-e5m2  at sentence",
-        "6 of 7 reports reproduced; 1 runs were never judged",
+        "7 of 8 reports reproduced; 1 runs were never judged",
     ]
     assert verify(stored.failed).exit_code == 1
     assert verify(stored.passed).exit_code == 0
