@@ -44,7 +44,7 @@ def candidate(**axes: object) -> dict[str, Any]:
             "greater",
         ),
         (candidate(eviction={"policy": "lru"}), "candidate.eviction.policy", "h2o"),
-        (candidate(quantization={"scheme": "int4"}), "candidate.quantization.scheme", "fp8_e5m2"),
+        (candidate(quantization={"scheme": "nvfp4"}), "candidate.quantization.scheme", "fp8_e5m2"),
         (
             candidate(engine_args={"trust-remote-code": True}),
             "candidate.engine_args.trust-remote-code",

@@ -78,7 +78,7 @@ def test_every_stored_report_comes_out_of_the_stored_measurements_byte_for_byte(
     with_a_baseline_of(world, stored.passed)
     with_a_value_that_is_no_number(world)
     finished = [run_id for run_id, _ in list_finished(world.sessions)]
-    assert len(finished) == 9
+    assert len(finished) == 10
     assert {history.get_run(world.sessions, run_id).verdict for run_id in finished} == set(Verdict)
     assert [run_id for run_id in finished if not reproduce(world.sessions, run_id)] == []
 
