@@ -37,9 +37,9 @@ def database_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
     yield from _fresh(postgres_server, postgres_template)
 
 
-@pytest.fixture(scope="session")
-def session_database_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
-    """The same for a whole session."""
+@pytest.fixture(scope="module")
+def module_database_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
+    """The same for the tests of one module."""
     yield from _fresh(postgres_server, postgres_template)
 
 

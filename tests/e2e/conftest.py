@@ -37,10 +37,10 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(session_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The service on a free loopback port, with one run of every kind."""
     settings = Settings(
-        home=tmp_path_factory.mktemp("home"), database_url=session_database_url, sweep_seconds=600
+        home=tmp_path_factory.mktemp("home"), database_url=module_database_url, sweep_seconds=600
     )
     app = create_app(settings)
     with socket.socket() as listener:
