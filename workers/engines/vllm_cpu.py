@@ -79,8 +79,6 @@ def register() -> None:
     from vllm.model_executor.layers import utils
 
     inherited = utils.dispatch_cpu_unquantized_gemm
-    if getattr(inherited, "is_float32", False):
-        return
 
     def dispatch(layer: torch.nn.Module, remove_weight: bool) -> None:
         weight = layer.weight
@@ -89,7 +87,6 @@ def register() -> None:
         else:
             inherited(layer, remove_weight)
 
-    dispatch.is_float32 = True  # type: ignore[attr-defined]
     utils.dispatch_cpu_unquantized_gemm = dispatch
 
 
