@@ -11,6 +11,7 @@ from gatekeeper.domain.verdict import Delta
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web import badges, figures, links
 from gatekeeper.web.badges import Badge
+from gatekeeper.web.run_list import Figure
 
 MOST_RUNS: Final = 8
 
@@ -26,22 +27,12 @@ class ComparedRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedCell:
-    """One metric of one run."""
-
-    text: str
-    bounds: str = ""
-    badge: Badge | None = None
-    is_measured: bool = True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow:
     """One metric, mode and group over all runs; or one fact in which they differ."""
 
     label: str
     mode: str
-    cells: tuple[ComparedCell, ...]
+    cells: tuple[Figure, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,15 +88,15 @@ def _warnings(runs: Sequence[RunDetail]) -> list[str]:
     return [f"The runs have different {name}." for name, values in facts.items() if len(values) > 1]
 
 
-def _cell(run: RunDetail, metric: str, mode: str) -> ComparedCell:
+def _cell(run: RunDetail, metric: str, mode: str) -> Figure:
     delta = next(
         (d for d in run.deltas if (d.metric, d.mode, d.group) == (metric, mode, "all")), None
     )  # fmt: skip
     if delta is None:
-        return ComparedCell(text=figures.NOT_MEASURED, is_measured=False)
-    return ComparedCell(
+        return Figure(text=figures.NOT_MEASURED, is_measured=False)
+    return Figure(
         text=figures.number(metric, delta.estimate),
-        bounds=figures.span(metric, delta.lower, delta.upper),
+        detail=figures.span(metric, delta.lower, delta.upper),
         badge=_badge(run, delta),
     )
 

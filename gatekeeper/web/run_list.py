@@ -27,7 +27,7 @@ OPEN_STATES = (RunState.QUEUED, RunState.RUNNING)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """One number of a row; `detail`: its bounds, `badge`: what the rule on it came to."""
+    """One number of a run; `detail`: its bounds, `badge`: what the rule on it came to."""
 
     text: str
     detail: str = ""

@@ -80,24 +80,25 @@ def token_page(
     def address(of: int) -> str:
         return links.tokens(run_id, mode=parting.mode, item_id=parting.item_id, place=of + 1)
 
+    def cell(of: int) -> TokenCell:
+        before, after = baseline.top_ids[of][0], candidate.top_ids[of][0]
+        return TokenCell(
+            place=of + 1,
+            given=_text(texts, candidate.token_ids[of]),
+            baseline=_text(texts, before),
+            candidate=_text(texts, after),
+            differs=before != after,
+            is_chosen=of == at,
+            url=address(of),
+        )
+
     start, stop = max(at - BEFORE, 0), min(at + AFTER, parting.tokens)
     kl = token_kl(_distribution(baseline, at), _distribution(candidate, at))
     return TokenPage(
         item=parting.item_id,
         mode=parting.mode,
         summary=_summary(parting),
-        cells=tuple(
-            TokenCell(
-                place=of + 1,
-                given=_text(texts, candidate.token_ids[of]),
-                baseline=_text(texts, baseline.top_ids[of][0]),
-                candidate=_text(texts, candidate.top_ids[of][0]),
-                differs=baseline.top_ids[of][0] != candidate.top_ids[of][0],
-                is_chosen=of == at,
-                url=address(of),
-            )
-            for of in range(start, stop)
-        ),
+        cells=tuple(cell(of) for of in range(start, stop)),
         place=at + 1,
         place_note=f"KL {figures.number('decode_kl', kl)} nats",
         rows=_rows(baseline, candidate, at, texts),
