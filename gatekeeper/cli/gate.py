@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -89,21 +89,24 @@ def gate(
     for path in (output, *(path for _, path in reports)):
         check_output(path)
     policy_file = Path(policy) if policy and is_file_name(policy) else None
-    found = (
-        [change.document for change in detected_changes(words, base=base, model=model, settings=settings)]
-        if detected
-        else [read_words(words, settings)]
-    )
+    if detected:
+        changes = detected_changes(words, base=base, model=model, settings=settings)
+        found = [change.document for change in changes]
+    else:
+        found = [read_words(words, settings)]
     documents = [overridden(one, suite=suite, policy=None if policy_file else policy) for one in found]
     if not documents:
-        for name, path in reports:
-            path.write_text(RENDERERS[name]([]), encoding="utf-8")
+        _write(reports, lambda name: RENDERERS[name]([]))
         ctx.exit(deliver(RENDERERS[format_name]([]), [(NOTHING, "")], [], format_name, output))
     with interruptible(), _service(settings, server, documents, policy_file) as service:
         statuses = [gate_change(service, document) for document in documents]
-        for name, path in reports:
-            path.write_text(rendered(statuses, service, name), encoding="utf-8")
+        _write(reports, lambda name: rendered(statuses, service, name))
         ctx.exit(print_reports(statuses, service, format_name, output))
+
+
+def _write(reports: Iterable[Report], render: Callable[[str], str]) -> None:
+    for name, path in reports:
+        path.write_text(render(name), encoding="utf-8")
 
 
 def is_file_name(policy: str) -> bool:
