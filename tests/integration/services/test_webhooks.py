@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,8 @@ def test_an_unexpected_failure_counts_as_one_and_the_other_messages_are_sent(wor
     assert arrived.delivered_at is not None
 
 
-def given_up_after_all_attempts(world: World, hook_id: int) -> None:
+def test_a_message_is_given_up_after_all_attempts(world: World) -> None:
+    hook_id = add(world.sessions, HOOK).id
     receiver = Receiver(error=NotSent("answered 500"))
     for _ in range(MOST_ATTEMPTS + 2):
         make_due(world)
@@ -124,22 +125,18 @@ def given_up_after_all_attempts(world: World, hook_id: int) -> None:
     assert (given_up.attempts, given_up.given_up_at is None) == (MOST_ATTEMPTS, False)
 
 
-def gone_at_once(world: World, hook_id: int) -> None:
+def test_a_receiver_that_is_gone_is_removed_at_once(world: World) -> None:
+    hook_id = add(world.sessions, HOOK).id
     deliver(world, Receiver(error=Gone("answered 410")))
     assert list_webhooks(world.sessions) == []
     with pytest.raises(NotFound):
         remove(world.sessions, hook_id)
 
 
-def removed(world: World, hook_id: int) -> None:
-    remove(world.sessions, hook_id)
+def test_a_removed_webhook_hears_of_nothing(world: World) -> None:
+    remove(world.sessions, add(world.sessions, HOOK).id)
     finish(world)
     assert deliver(world, Receiver()) == 0
-
-
-@pytest.mark.parametrize("ends", [given_up_after_all_attempts, gone_at_once, removed])
-def test_sending_ends(world: World, ends: Callable[[World, int], None]) -> None:
-    ends(world, add(world.sessions, HOOK).id)
 
 
 def test_only_the_host_of_an_address_is_shown(world: World) -> None:
