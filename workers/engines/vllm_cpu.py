@@ -27,6 +27,9 @@ FEW_CORES: Final = 4
 ONE_PROCESS: Final = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """Model and scheduler in one process: no worker of its own that imports everything once more and is then polled."""
 
+PACKED_SHAPES: Final = 32
+"""How many row counts a layer keeps a compiled product for; vLLM's own layers keep as many."""
+
 VECTORS: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "bf16"})
 """Extensions, named as the kernel does, that decide which of vLLM's kernels run."""
 
@@ -83,7 +86,7 @@ def register() -> None:
     def dispatch(layer: torch.nn.Module, remove_weight: bool) -> None:
         weight = layer.weight
         if isinstance(weight, torch.Tensor) and weight.ndim == 2 and weight.dtype == torch.bfloat16:
-            layer.cpu_linear = Float32Linear(weight.detach().float())
+            layer.cpu_linear = Float32Linear(weight.detach())
         else:
             inherited(layer, remove_weight)
 
@@ -91,15 +94,20 @@ def register() -> None:
 
 
 class Float32Linear:
-    """A linear layer of 16-bit input, weights and output that multiplies in 32 bits. `weight`: [out, in], float32."""
+    """A linear layer of 16-bit input, weights and output that multiplies in 32 bits. `weight`: [out, in].
+
+    oneDNN packs the weights once, MKL's matrix product at every call: on a processor of AMD's with AVX2 that made it
+    half as fast for the 8 to 16 rows that decoding has.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
-        self._weight = weight
+        from vllm import _custom_ops
+
+        self._multiply = _custom_ops.onednn_mm
+        self._packed = _custom_ops.create_onednn_mm(weight.float().t(), PACKED_SHAPES)
 
     def __call__(
         self, x: torch.Tensor, _weight: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
         """`x`: [..., in]. The 16-bit weight that vLLM hands over is the one that was widened."""
-        from torch.nn.functional import linear
-
-        return linear(x.float(), self._weight, None if bias is None else bias.float()).to(x.dtype)
+        return self._multiply(self._packed, x.float(), None if bias is None else bias.float()).to(x.dtype)
