@@ -1,4 +1,4 @@
-"""What vLLM's CPU build needs to be quick on the processors and the few cores that small workers have.
+"""What vLLM's CPU build needs to be quick on the few cores and old processors of small workers, and not to die there.
 
 Both arms are launched alike, and products of 16-bit matrices are summed in 32 bits either way, so answers stay those of
 a 16-bit model. Speed is the speed of this launch; the hardware's name in the report says that products are widened.
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PLUGIN: Final = "gatekeeper_cpu"
 """The name under which `pyproject.toml` registers `register` with vLLM."""
+
+MENDED: Final = "GATEKEEPER_CPU_ARM"
+"""Set in the environment of every engine that an arm runs on CPU; without it the plugin leaves vLLM alone."""
 
 FLOAT32_PRODUCTS: Final = "GATEKEEPER_FLOAT32_PRODUCTS"
 """Set in the environment of an engine whose 16-bit weights are multiplied as 32-bit ones."""
@@ -63,21 +66,33 @@ def widens_products() -> bool:
     return is_loaded and needs_float32_products(vector_extensions())
 
 
-def thread_variables(count: int) -> dict[str, str]:
-    """The environment that gives vLLM `count` cores."""
-    variables = {"OMP_NUM_THREADS": str(count)}
+def variables_for(count: int) -> dict[str, str]:
+    """The environment of an arm that has `count` cores."""
+    variables = {"OMP_NUM_THREADS": str(count), MENDED: "1"}
+    if widens_products():
+        variables[FLOAT32_PRODUCTS] = "1"
     return variables | ({"VLLM_CPU_OMP_THREADS_BIND": "nobind"} if count <= FEW_CORES else {})
 
 
 def executor_flags(count: int) -> tuple[str, ...]:
-    """The flags that go with `thread_variables`: with nothing to bind, vLLM needs no process for it."""
+    """The flags that go with `variables_for`: with nothing to bind, vLLM needs no process for it."""
     return ("--distributed-executor-backend", ONE_PROCESS) if count <= FEW_CORES else ()
 
 
 def register() -> None:
     """vLLM's plugin hook (`vllm.general_plugins`): it calls this in each of its processes, before it loads a model."""
-    if FLOAT32_PRODUCTS not in os.environ:
-        return
+    if MENDED in os.environ:
+        from vllm.v1.worker import cpu_worker
+
+        from workers.engines.vllm_cpu_runner import SeededCPUModelRunner
+
+        cpu_worker.CPUModelRunner = SeededCPUModelRunner
+    if FLOAT32_PRODUCTS in os.environ:
+        widen_products()
+
+
+def widen_products() -> None:
+    """Have vLLM's linear layers of 16-bit weights multiply in 32 bits."""
     import torch
     from vllm.model_executor.layers import utils
 

@@ -1,8 +1,8 @@
 """Long free decoding: what the model writes when nobody forces it, and whether that is still sound after many tokens.
 
 Small errors of a cache add up over a long answer in ways that scoring token by token along a given text doesn't show.
-Texts are sampled with a seed per item, the same in both arms, where the engine bears that, and never compared word by
-word: equal engines differ in wording as soon as batches differ. What counts is whether an answer is sound.
+Texts are sampled with a seed per item, the same in both arms, and never compared word by word: equal engines differ in
+wording as soon as batches differ. What counts is whether an answer is sound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 import httpx
 
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
@@ -92,7 +91,7 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Me
     body: dict[str, object] = {
         "model": server.plan.model.name, "prompt": prompt.text, "max_tokens": probe.decode_tokens,
         "temperature": TEMPERATURE, "ignore_eos": True, "logprobs": 1, "return_tokens_as_token_ids": True,
-        "cache_salt": uuid.uuid4().hex, **seed_of(prompt, server.plan),
+        "cache_salt": uuid.uuid4().hex, "seed": prompt.seed,
     }  # fmt: skip
     try:
         answer: Any = server.post("/v1/completions", body)
@@ -101,16 +100,6 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Me
     choice = answer["choices"][0]
     tokens = [int(token.split(":")[1]) for token in choice["logprobs"]["tokens"]]
     return measurements_of(prompt, choice["text"], tokens)
-
-
-def seed_of(prompt: Prompt, plan: ArmPlan) -> dict[str, object]:
-    """What a request says of its seed.
-
-    Nothing on vLLM's CPU build, which dies of a seeded request whose prompt is read in pieces: it rewinds the offset of
-    the request's generator, and torch's generators on CPU have none (0.32, `GPUModelRunner._bookkeeping_sync`). Draws
-    then come from the engine's own seed, which all arms share.
-    """
-    return {} if (plan.engine, plan.device) == ("vllm", "cpu") else {"seed": prompt.seed}
 
 
 def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measurement]:

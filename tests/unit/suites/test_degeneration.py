@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.domain.probes import FreeDecodeProbe
-from tests.fakes.engine import fake_plan
 from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
-from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of, seed_of
+from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
 
 VARIED = Random(1).sample(range(50_000), 400)
 GOOD = '{"id": 7, "item": "lamp", "colour": "red", "price": 5, "stock": 1}'
@@ -69,19 +68,3 @@ def test_the_same_probe_has_the_same_prompts_and_another_seed_has_others() -> No
 
     assert texts(1) == texts(1) != texts(2)
     assert len(texts(1)) == 6
-
-
-@pytest.mark.parametrize(
-    ("where", "seeded"),
-    [
-        ({"engine": "vllm", "device": "cpu"}, False),
-        ({"engine": "vllm", "device": "cuda"}, True),
-        ({"engine": "reference", "device": "cpu"}, True),
-    ],
-)
-def test_texts_are_drawn_by_a_seed_of_their_own_where_the_engine_bears_it(
-    where: dict[str, str], seeded: bool
-) -> None:
-    prompt = Prompt(item_id="prose/a", task="prose", text="Once", seed=7)
-    arm = fake_plan().candidate.model_copy(update=where)
-    assert seed_of(prompt, arm) == ({"seed": 7} if seeded else {})
