@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class SeededCPUModelRunner(CPUModelRunner):  # type: ignore[misc]  # vLLM is untyped
+class SeededCPUModelRunner(CPUModelRunner):
     """What `workers.engines.vllm_cpu.register` has vLLM's worker on CPU use."""
 
     _before_draws: dict[int, torch.Tensor]
