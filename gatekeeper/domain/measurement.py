@@ -154,6 +154,8 @@ class EffectiveConfig:
     seen_tokens: int | None = None
     kept_tokens: int | None = None
     """Of a sequence of the engine's own of `seen_tokens` tokens, those in the cache once it was computed."""
+    kept_by_layer: tuple[int, ...] = ()
+    """The same layer by layer, the lowest first; `kept_tokens` is their mean."""
     smallest_scale: float | None = None
     largest_scale: float | None = None
     """Of keys and values, over all layers with a quantized cache."""

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,6 +30,7 @@ from workers.suites.documents import bundled_texts
 pytestmark = pytest.mark.timeout(300)
 
 VOCABULARY = 320
+EVICTED = "gatekeeper:kv_tokens_evicted_total"
 SUITE: Mapping[str, Any] = {
     "name": "tiny",
     "description": "every way in which suites ask an engine",
@@ -223,6 +225,34 @@ def test_counters_say_what_was_read_generated_kept_and_evicted(server: Server) -
     assert moved["vllm:prompt_tokens_total"] == 80
     assert moved["vllm:generation_tokens_total"] == moved["vllm:request_success_total"] == 1
     assert moved["gatekeeper:kv_tokens_kept_total"] == moved["gatekeeper:kv_tokens_evicted_total"] == 40
+
+
+@pytest.mark.parametrize(
+    ("eviction", "spread"),
+    [
+        ({"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 16}, True),
+        pytest.param(
+            {"policy": "expected_attention", "evicted_fraction": 0.5}, False, marks=pytest.mark.long
+        ),
+    ],
+)
+def test_layers_keep_what_their_budgets_say_and_forced_tokens_are_scored_on_that(
+    model: Model, eviction: dict[str, Any], spread: bool, tmp_path: Path
+) -> None:
+    plan = plan_of(model, {"eviction": eviction}).candidate
+    with launch(
+        choose(plan), plan, run_id=uuid.uuid4().hex, log=tmp_path / "engine.log", gpu=None, start_seconds=120,
+        stall_seconds=60, check=lambda: None,
+    ) as server:  # fmt: skip
+        effective, before = server.effective, server.metrics()
+        body = {"prompt": list(range(2, 122)), "max_tokens": 3, "logprobs": 1, "ignore_eos": True}
+        choice = complete(server, **body, vllm_xargs={"forced_token_ids": [5, 6, 7]})
+        after = server.metrics()
+    assert mismatches(compare(plan, effective)) == ()
+    assert sum(effective.kept_by_layer) == len(effective.kept_by_layer) * (effective.seen_tokens or 0) // 2
+    assert (effective.kept_by_layer[0] > effective.kept_by_layer[-1]) == spread
+    assert all(-20 < value < 0 for value in choice["logprobs"]["token_logprobs"])
+    assert after[EVICTED] - before[EVICTED] == 60
 
 
 def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: Model) -> None:
