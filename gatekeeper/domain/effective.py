@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -201,12 +201,16 @@ def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]
         return
     agrees, evidence, reason, shown = None, effective.evidence.get("eviction"), NOT_SAID, None
     if effective.eviction is not None and kept is not None and seen is not None:
-        by_layer = effective.kept_by_layer or (kept,)
+        by_layer = effective.kept_by_layer or {"0": kept}
         expected = kept_by_layer(config.eviction, seen, layers=len(by_layer))
-        agrees, reason = effective.eviction == asked and tuple(by_layer) == expected, ""
+        alike = all(by_layer.get(str(layer)) == tokens for layer, tokens in enumerate(expected))
+        agrees, reason = effective.eviction == asked and alike, ""
         shown = _policy(effective.eviction)
         if not isinstance(config.eviction, TopK):
-            shown, evidence = f"{shown}, {_held(by_layer, seen)}", effective.evidence.get("kept_tokens")
+            shown, evidence = (
+                f"{shown}, {_held(by_layer.values(), seen)}",
+                effective.evidence.get("kept_tokens"),
+            )
             if agrees and min(expected) == seen:
                 agrees, reason = None, NOTHING_TO_EVICT
     yield Observation(
@@ -214,7 +218,7 @@ def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]
     )  # fmt: skip
 
 
-def _held(by_layer: Sequence[int], seen: int) -> str:
+def _held(by_layer: Collection[int], seen: int) -> str:
     low, high = min(by_layer), max(by_layer)
     spread = f", from {low} to {high} by layer" if low < high else ""
     return f"{sum(by_layer) // len(by_layer)} of {seen} tokens kept{spread}"

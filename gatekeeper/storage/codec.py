@@ -44,7 +44,7 @@ def dump_effective(effective: EffectiveConfig) -> Json:
 
 def load_effective(document: Json) -> EffectiveConfig:
     """Return what `dump_effective` wrote."""
-    return EffectiveConfig(**document | {"kept_by_layer": tuple(document.get("kept_by_layer", ()))})
+    return EffectiveConfig(**document)
 
 
 def dump_failure(failure: ArmFailure) -> Json:

@@ -13,18 +13,21 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.decoders import ByteLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from gatekeeper.domain.change import Change
+from gatekeeper.domain.change import Change, Deployment
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report, Verdict
-from tests.fakes.engine import MemoryRun
+from tests.fakes.engine import MemoryArm, MemoryRun
 from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.execute import Bounds, Job, execute
+from workers.suites import accuracy
+from workers.suites.base import Bench
 from workers.suites.documents import bundled_texts
 
 pytestmark = pytest.mark.timeout(300)
@@ -218,6 +221,21 @@ def test_what_cannot_be_computed_is_refused_by_its_field(
     assert field in refusal.value.response.json()["error"]["message"]
 
 
+@pytest.mark.long
+def test_choices_of_lm_eval_are_decoded_with_the_cache_that_is_left(server: Server, tmp_path: Path) -> None:
+    arm = MemoryArm(role="candidate", plan=server.plan)
+    bench = Bench(
+        server=server, sink=arm, run_id="r", workdir=tmp_path, deployment=Deployment(concurrency=2),
+        modes=("cold",), tasks_dir=None, advance=lambda _done, _total: None, settled=lambda *_: None,
+        references=lambda _mode: {},
+    )  # fmt: skip
+    accuracy.run(AccuracyProbe(probe="accuracy", tasks=("gk_facts",), items_per_task=3), bench)
+    assert len({row.item_id for row in arm.rows}) == 3
+    assert all(0 <= (row.value or 0) <= 1 for row in arm.rows)
+    evicted = {exercise.counter: exercise.moved for exercise in arm.proofs}
+    assert (evicted[EVICTED] or 0) > 0
+
+
 def test_counters_say_what_was_read_generated_kept_and_evicted(server: Server) -> None:
     before = server.metrics()
     complete(server, prompt=[3] * 80, max_tokens=1)
@@ -249,8 +267,9 @@ def test_layers_keep_what_their_budgets_say_and_forced_tokens_are_scored_on_that
         choice = complete(server, **body, vllm_xargs={"forced_token_ids": [5, 6, 7]})
         after = server.metrics()
     assert mismatches(compare(plan, effective)) == ()
-    assert sum(effective.kept_by_layer) == len(effective.kept_by_layer) * (effective.seen_tokens or 0) // 2
-    assert (effective.kept_by_layer[0] > effective.kept_by_layer[-1]) == spread
+    lowest, highest = effective.kept_by_layer["0"], effective.kept_by_layer["1"]
+    assert lowest + highest == effective.seen_tokens
+    assert (lowest > highest) == spread
     assert all(-20 < value < 0 for value in choice["logprobs"]["token_logprobs"])
     assert after[EVICTED] - before[EVICTED] == 60
 

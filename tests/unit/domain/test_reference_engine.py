@@ -156,7 +156,11 @@ def test_what_each_layer_kept_counts_not_what_they_kept_together(kept: tuple[int
     pyramid = {"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 8}
     plan = fake_plan({"eviction": pyramid})
     effective = EffectiveConfig(
-        cache_dtype="auto", eviction=pyramid, seen_tokens=100, kept_tokens=50, kept_by_layer=kept
+        cache_dtype="auto",
+        eviction=pyramid,
+        seen_tokens=100,
+        kept_tokens=50,
+        kept_by_layer={str(layer): tokens for layer, tokens in enumerate(kept)},
     )
     (row,) = [row for row in compare(plan.candidate, effective) if row.setting == "eviction"]
     assert row.agrees is agrees

@@ -78,7 +78,7 @@ class Reference:
             "eviction": account["eviction"],
             "seen_tokens": account["seen"],
             "kept_tokens": sum(held) // len(held),
-            "kept_by_layer": tuple(held),
+            "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
             "windows": {str(account["eviction"]["window"]): layers} if policy == "sliding_window" else {},
             "kv_cache_tokens": int(labels["kv_cache_size_tokens"]),
             "kv_cache_bytes": int(labels["kv_cache_memory_bytes"]),

@@ -16,6 +16,7 @@ from typing import Any, Final
 from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import Eviction, KVConfig
 from gatekeeper.domain.kv_memory import GIB
+from gatekeeper.domain.measurement import EVICTED_TOKENS
 from workers.engines.reference.runner import Runner
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
@@ -128,7 +129,7 @@ class Meter:
             ("gauge", "vllm:num_requests_running", counts.get("running", 0)),
             ("gauge", "vllm:num_requests_waiting", counts.get("waiting", 0)),
             ("counter", "gatekeeper:kv_tokens_kept_total", counts.get("held", 0)),
-            ("counter", "gatekeeper:kv_tokens_evicted_total", counts.get("seen", 0) - counts.get("held", 0)),
+            ("counter", EVICTED_TOKENS, counts.get("seen", 0) - counts.get("held", 0)),
             ("counter", "gatekeeper:kv_stored_bytes_total", counts.get("nbytes", 0)),
         ]
         lines = [
