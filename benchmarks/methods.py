@@ -30,7 +30,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import Measurement, TokenTrace
-from workers.engines.reference.layers import ATTENTION
+from workers.engines.reference.layers import ATTENTION, SequenceLayer
+from workers.engines.reference.policies import Selector
 from workers.engines.reference.runner import Context, Runner
 from workers.suites.documents import bundled_texts
 
@@ -39,6 +40,8 @@ DECODED: Final = 64
 TEXTS: Final = 8
 PASSKEYS: Final = 10
 FULL: Final = "full cache"
+RANDOM: Final = "random 0.5"
+"""A control, which nobody can ask of the product: the budget of another policy, tokens drawn by lot for each head."""
 LONGEST_PASSKEY: Final = CONTEXT + 64
 """Prompt, question and answer have no more tokens."""
 TOP_K: Final = 20
@@ -76,14 +79,30 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "H2O 0.8": half("h2o", 0.8),
     "SnapKV 0.5": half("snapkv"),
     "SnapKV 0.7": half("snapkv", 0.7),
+    "PyramidKV 0.5": half("pyramidkv"),
     "TOVA 0.5": half("tova"),
+    "expected attention 0.5": half("expected_attention"),
     "KeyDiff 0.5": half("keydiff"),
     "Knorm 0.5": half("knorm"),
+    RANDOM: half("knorm"),
     "top-k 128": {"eviction": {"policy": "topk", "k": 128}},
     "top-k 32": {"eviction": {"policy": "topk", "k": 32}},
     "INT8 + SnapKV 0.5": {**scheme("int8"), **half("snapkv")},
     "FP8 e4m3 + H2O 0.5": {**scheme("fp8_e4m3"), **half("h2o")},
 }
+
+
+class ByLot(Runner):
+    """Which tokens of a prompt stay is drawn by lot; how many, its policy says."""
+
+    def new_layers(self) -> list[SequenceLayer]:
+        """The same draw for every prompt of a length."""
+        drawn = torch.Generator().manual_seed(1)
+        layers = super().new_layers()
+        for layer in layers:
+            assert isinstance(layer.policy, Selector)
+            layer.policy.score = lambda prompt: torch.rand(prompt.keys.shape[:2], generator=drawn)
+        return layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +220,8 @@ def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
         path = store / f"{name}.json"
         if path.exists() and "items" in stored(path):
             continue
-        runner = Runner(model=model, config=KVConfig.model_validate(METHODS[name]), piece=None, rows=PASSKEYS)
+        kind = ByLot if name == RANDOM else Runner
+        runner = kind(model=model, config=KVConfig.model_validate(METHODS[name]), piece=None, rows=PASSKEYS)
         figures, logprobs = measure(runner, tokenizer, baseline)
         if name == FULL:
             torch.save(logprobs, kept)

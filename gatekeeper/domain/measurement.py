@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+EVICTED_TOKENS: Final = "gatekeeper:kv_tokens_evicted_total"
+"""The reference engine's counter of tokens that sequences no longer held when they ended."""
 
 Role = Literal["baseline", "control", "candidate"]
 """`control` is a second, independent launch of the baseline: it measures the noise of this setup."""
@@ -154,6 +157,8 @@ class EffectiveConfig:
     seen_tokens: int | None = None
     kept_tokens: int | None = None
     """Of a sequence of the engine's own of `seen_tokens` tokens, those in the cache once it was computed."""
+    kept_by_layer: Mapping[str, int] = field(default_factory=dict)
+    """The same layer by layer, the lowest is `0`; `kept_tokens` is their mean."""
     smallest_scale: float | None = None
     largest_scale: float | None = None
     """Of keys and values, over all layers with a quantized cache."""

@@ -1,4 +1,8 @@
-"""lm-eval tasks against the engine's completions API, one program run per arm, every sample logged."""
+"""lm-eval tasks against the engine's completions API, one program run per arm, every sample logged.
+
+On the reference engine choices are forced after their prompt, in both arms: some of its methods compress the cache when
+the prompt is over, and would not touch an item that is one prompt.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from gatekeeper.domain.errors import UnreadableInput
-from gatekeeper.domain.measurement import Measurement
+from gatekeeper.domain.measurement import EVICTED_TOKENS, Measurement
 from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
@@ -29,7 +34,7 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     follow = Follower(
         bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
     )
-    with exercised(bench, suite=SUITE, mode="cold", expected="still"):
+    with exercised(bench, suite=SUITE, mode="cold", expected="still"), _evicting(bench):
         run_tool(
             bench,
             command(probe, bench, follow),
@@ -42,6 +47,14 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     if not follow.items_stored:
         raise ProbeFailed(f"lm-eval logged no sample of {', '.join(probe.tasks)}")
     bench.advance(follow.items_stored, follow.items_stored)
+
+
+def _evicting(bench: Bench) -> AbstractContextManager[None]:
+    """Watches whether anything was evicted from items, where that is the arm's doing and the engine counts it."""
+    plan = bench.server.plan
+    if plan.engine != "reference" or plan.config.eviction.policy == "none":
+        return nullcontext()
+    return exercised(bench, suite=SUITE, mode="cold", expected="any", counter=EVICTED_TOKENS)
 
 
 @dataclass(kw_only=True)
@@ -111,6 +124,7 @@ def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, A
         "tasks": probe.tasks,
         "include_path": str(task_folder(bench)),
         "bundled_only": bool(follow.batches),
+        "forced_choices": bench.server.plan.engine == "reference",
         "batches": follow.batches or [None],
         "limit": probe.items_per_task,
         "seed": probe.seed,
