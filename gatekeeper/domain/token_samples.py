@@ -54,12 +54,15 @@ def token_samples(baseline: ArmRecord, candidate: ArmRecord, positions: Stretche
 
 
 def _references(baseline: ArmRecord, suite: str, mode: Mode) -> dict[str, TokenTrace]:
-    """The baseline's traces by item: of the same mode, else cold."""
-    by_mode = {
-        wanted: {t.item_id: t for t in baseline.traces if (t.suite, t.mode) == (suite, wanted)}
-        for wanted in ("cold", mode)
-    }
-    return by_mode["cold"] | by_mode[mode]
+    """The baseline's traces by item: of the same mode or, where it has none of that, cold.
+
+    Never of both: a mode may have fewer documents than the cold cache, and then the rest is not missing.
+    """
+    same, cold = (
+        {t.item_id: t for t in baseline.traces if (t.suite, t.mode) == (suite, wanted)}
+        for wanted in (mode, "cold")
+    )
+    return same or cold
 
 
 def _scored(

@@ -48,11 +48,16 @@ def fidelity_curves(run: RunDetail, policy: Policy) -> tuple[Curve, ...]:
     """A curve for each metric that was scored token by token."""
     curves = []
     for metric in CURVED:
-        measured = [delta for delta in run.deltas if delta.metric == metric and len(delta.curve) > 1]
+        measured = [delta for delta in run.deltas if _is_drawn(delta, metric)]
         if measured:
-            control = [delta for delta in run.noise.deltas if delta.metric == metric and len(delta.curve) > 1]
+            control = [delta for delta in run.noise.deltas if _is_drawn(delta, metric)]
             curves.append(_curve(metric, measured, control[:1], policy))
     return tuple(curves)
+
+
+def _is_drawn(delta: Delta, metric: str) -> bool:
+    """Cold and warm are the cache's own states; of the others the findings speak."""
+    return delta.metric == metric and delta.mode in STYLES and len(delta.curve) > 1
 
 
 def _curve(metric: str, measured: Sequence[Delta], control: Sequence[Delta], policy: Policy) -> Curve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -221,6 +222,15 @@ def test_each_mode_has_its_own_curve() -> None:
     kl = fidelity_curves(CACHED, PLAN.policy)[0]
     assert kl.columns == ("candidate, cold", "candidate, warm", "second baseline launch")
     assert [line.style for line in kl.chart.lines] == ["first", "second", "noise"]
+
+
+def test_other_states_of_the_engine_are_not_drawn() -> None:
+    arms = {
+        role: replace(arm, traces=(*arm.traces, *samples.traces(0.1, mode="prefill")))
+        for role, arm in samples.passing()[1].items()
+    }
+    kl = fidelity_curves(samples.detail(PLAN, arms), PLAN.policy)[0]
+    assert kl.columns == ("candidate", "second baseline launch")
 
 
 def test_the_heat_map_counts_by_depth_and_length() -> None:
