@@ -47,7 +47,7 @@ class Metric:
     @property
     def has_lengths(self) -> bool:
         """True where every item knows how long its context was, so that a rule can speak of some lengths."""
-        return self.suite == "retrieval"
+        return self.suite == "retrieval" or self.kind == "token"
 
     def modes_of(self, measured: Sequence[Mode]) -> tuple[Mode, ...]:
         """Of the states in which an arm is measured, those in which this metric has to be known."""

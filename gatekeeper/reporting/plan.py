@@ -97,8 +97,9 @@ def _probe_phrase(probe: Probe) -> str:
         case CapacityProbe():
             return "the pool that the engine reports"
         case FidelityProbe():
-            lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
-            scored = probe.documents * probe.decode_tokens
+            contexts = _listed(probe.context_lengths)
+            lengths = f"{contexts} tokens of context + {probe.decode_tokens} forced"
+            scored = probe.sequences * probe.decode_tokens
             return f"{probe.documents} documents, {lengths}: {scored:,} tokens scored"
         case ModesProbe():
             lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
@@ -125,8 +126,14 @@ def _probe_phrase(probe: Probe) -> str:
             assert_never(probe)
 
 
+def _listed(lengths: Sequence[int]) -> str:
+    """`128`, `128 and 512`, `128, 512 and 1536`."""
+    *first, last = map(str, lengths)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _speed_phrase(probe: PerformanceProbe) -> str:
-    lengths = " and ".join(map(str, probe.input_lengths))
+    lengths = _listed(probe.input_lengths)
     shared = (
         f", also with {probe.shared_prefix_tokens} shared tokens in front"
         if probe.shared_prefix_tokens
