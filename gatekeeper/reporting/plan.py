@@ -100,7 +100,10 @@ def _probe_phrase(probe: Probe) -> str:
             contexts = _listed(probe.context_lengths)
             lengths = f"{contexts} tokens of context + {probe.decode_tokens} forced"
             scored = probe.sequences * probe.decode_tokens
-            return f"{probe.documents} documents, {lengths}: {scored:,} tokens scored"
+            read = probe.documents * sum(probe.context_lengths)
+            return (
+                f"{probe.documents} documents, {lengths}: {scored:,} tokens scored after {read:,} of context"
+            )
         case ModesProbe():
             lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
             return f"{probe.documents} documents, {lengths}, in each of {', '.join(probe.modes)}"
