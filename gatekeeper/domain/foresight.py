@@ -73,7 +73,11 @@ def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
 
 
 def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
-    if not expected_modes(rule, plan.modes):
+    if METRICS[rule.metric].is_over_contexts and not plan.suite.has_context_lengths:
+        return _say(
+            rule, "idle", "the suite scores after one length of context only, so the rule does not apply"
+        )
+    if not expected_modes(rule, plan.modes, plan.suite):
         state = f"{rule.mode} mode" if rule.mode else "state of the cache that the metric compares"
         return _say(rule, "idle", f"this change asks for no {state}, so the rule does not apply")
     idle = left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=rule.mode or "cold")
@@ -118,13 +122,14 @@ def _compared(rule: Rule, *, margin: float, detectable: float, shown: str, remed
 
 def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     metric = METRICS[rule.metric]
-    probes = scoring(plan.suite, expected_modes(rule, plan.modes))
+    modes = expected_modes(rule, plan.modes, plan.suite)
+    probes = scoring(plan.suite, modes)
     if not probes:
         return _not_measured(rule, "fidelity")
     decoded, probe = min(probe.decode_tokens for probe in probes), min(probes, key=lambda p: p.documents)
     if rule.decode_position and rule.decode_position[1] > decoded:
         return _say(rule, "undecidable", f"the suite decodes {decoded} tokens only")
-    lacking = lacking_context(probes, rule, expected_modes(rule, plan.modes))
+    lacking = lacking_context(probes, rule, modes)
     if lacking:
         return _say(rule, "undecidable", lacking)
     if probe.documents < FEWEST_TO_PASS:

@@ -77,6 +77,12 @@ class Suite(Closed):
         return max(decode for _, decode in self.quality_lengths)
 
     @property
+    def has_context_lengths(self) -> bool:
+        """Whether documents are scored after contexts of several lengths."""
+        probes = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        return any(len(probe.context_lengths) > 1 for probe in probes)
+
+    @property
     def modes(self) -> tuple[Mode, ...]:
         """The states beside cold and warm that it puts every arm into."""
         probed = [mode for probe in self.probes if isinstance(probe, ModesProbe) for mode in probe.modes]

@@ -85,6 +85,7 @@ def token_samples(baseline: ArmRecord, candidate: ArmRecord, parts: Parts) -> It
         against_baseline = _paired(references, traces, candidate, suite=suite, mode=mode)
         against_cold = _paired_with_cold(traces, candidate, suite=suite, mode=mode)
         yield from _of_tokens(_scored(against_baseline, ALL), parts.positions)
+        yield from _context_drift(against_baseline)
         yield from _consistency(_scored(against_cold, ALL))
         for start, end in sorted(parts.contexts):
             group = context_group(start, end)
@@ -184,6 +185,27 @@ def _drift(scored: _Scored) -> MeanSample:
     halves = [(kl[: len(kl) // 2], kl[len(kl) // 2 :]) for kl in (deltas.kl for deltas in scored.deltas)]
     drifts = [[later.mean() - earlier.mean() if len(earlier) else 0.0] for earlier, later in halves]
     return _sample(scored.place("kl_drift"), [np.array(drift) for drift in drifts], scored)
+
+
+def _context_drift(pairing: _Pairing) -> Iterable[MeanSample]:
+    """Whether damage grows with the context: a document's KL after the longest context less that after the shortest."""
+    lengths = {item.context_tokens for item in pairing.items if item.context_tokens}
+    if len(lengths) < 2:
+        return
+    shortest = {item.cluster: item.deltas for item in pairing.items if item.context_tokens == min(lengths)}
+    longest = pairing.within(max(lengths), max(lengths) + 1).items
+    both = (
+        replace(item, deltas=item.deltas if shortest[item.cluster] is not None else None)
+        for item in longest
+        if item.cluster in shortest
+    )
+    scored = _scored(replace(pairing, items=tuple(both)), ALL)
+    if scored.is_enough:
+        before = [
+            deltas.kl.mean() for cluster in scored.clusters if (deltas := shortest[cluster]) is not None
+        ]
+        rows = [deltas.kl - at_first for deltas, at_first in zip(scored.deltas, before, strict=True)]
+        yield _sample(scored.place("kl_context_drift"), rows, scored)
 
 
 def _consistency(scored: _Scored) -> Iterable[MeanSample]:

@@ -215,6 +215,45 @@ def test_a_length_that_no_document_has_is_missing_and_said_beforehand() -> None:
     assert "over 12 documents" in present.sentence
 
 
+DRIFT = {"metric": "kl_context_drift", "at_most": 0.02, "reason": "r"}
+
+
+@pytest.mark.parametrize(
+    ("shifts", "outcome"),
+    [
+        ((0.1, 0.1, 0.1), Outcome.PASSED),
+        ((0.0, 0.0, 0.45), Outcome.REGRESSED),
+        ((0.4, 0.3, 0.2), Outcome.PASSED),
+    ],
+)
+def test_damage_that_grows_with_the_context_drifts_and_damage_at_every_length_does_not(
+    shifts: tuple[float, ...], outcome: Outcome
+) -> None:
+    report = judged_at(dict(zip(CONTEXTS, shifts, strict=True)), DRIFT, drop="d03/256")
+    (finding,) = (found for found in report.findings if found.metric == "kl_context_drift")
+    assert (finding.outcome, finding.mode) == (outcome, "cold")
+    assert finding.delta is not None
+    assert (finding.delta.n, finding.delta.missing) == (
+        DOCUMENTS,
+        0,
+    )  # of the lengths between it says nothing
+
+
+def test_a_document_without_its_shortest_context_has_no_drift() -> None:
+    report = judged_at(dict.fromkeys(CONTEXTS, 0.1), DRIFT, drop="d03/64")
+    (finding,) = (found for found in report.findings if found.metric == "kl_context_drift")
+    assert finding.outcome is Outcome.MISSING
+    assert finding.delta is not None
+    assert (finding.delta.n, finding.delta.missing) == (DOCUMENTS - 1, 1)
+
+
+def test_with_one_length_of_context_a_rule_on_the_drift_over_it_is_idle() -> None:
+    plan = plan_of(rules=[KL, DRIFT])
+    assert {finding.metric for finding in judge(plan, arms_of(plan)).findings} == {"decode_kl"}
+    assert foresee(plan)[1].outlook == "idle"
+    assert foresee(plan.model_copy(update={"suite": SCORING}))[1].outlook == "decidable"
+
+
 def test_no_look_comes_before_enough_documents_however_many_lengths_they_have() -> None:
     """Sixteen documents, not sixteen documents' lengths."""
     plan = plan_of(rules=[KL]).model_copy(update={"suite": SCORING})
@@ -227,7 +266,7 @@ def test_no_look_comes_before_enough_documents_however_many_lengths_they_have() 
     )  # of four batches of eight, the first is too small
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(shifts=st.lists(st.floats(0, 0.3), min_size=2, max_size=5), seed=st.randoms(use_true_random=False))
 def test_the_order_of_traces_changes_no_curve_and_points_are_the_groups_estimates(
     shifts: list[float], seed: Random
