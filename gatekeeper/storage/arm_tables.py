@@ -78,7 +78,7 @@ class MeasurementRow(Base):
 
 
 class TraceRow(Base):
-    """The scored tokens of one item: `payload` has token_ids, token_logprobs, top_ids, top_logprobs."""
+    """The scored tokens of one item: `payload` has token_ids, token_logprobs, top_ids, top_logprobs, context_tokens."""
 
     __tablename__ = "traces"
 

@@ -79,7 +79,8 @@ def load_stop(document: Json) -> Stop:
 
 def dump_trace(trace: TokenTrace) -> Json:
     """Return the payload of a trace; log-probabilities that are not finite become null."""
-    return {
+    length = {} if trace.context_tokens is None else {"context_tokens": trace.context_tokens}
+    return length | {
         "token_ids": list(trace.token_ids),
         "token_logprobs": _finite(trace.token_logprobs),
         "top_ids": [list(ids) for ids in trace.top_ids],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -121,6 +121,23 @@ def rounds(factor: float) -> tuple[Measurement, ...]:
         _measured("performance", f"round-{number}", "rounds", metric, value * (1 + 0.02 * (number - 1)))
         for metric, value in figures.items()
         for number in range(3)
+    )
+
+
+def past_context() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """Documents after contexts of two lengths, damaged after the longer alone."""
+    chosen = plan(change(name="damage past some context"))
+    found = arms(chosen, strays=EXACT)
+    exact, damaged = traces(EXACT)[:8], traces(HARSH)[:8]
+    scored = {role: (*_after(128, exact), *_after(1536, exact)) for role in found}
+    scored["candidate"] = (*_after(128, exact), *_after(1536, damaged))
+    return chosen, {role: replace(arm, traces=scored[role]) for role, arm in found.items()}
+
+
+def _after(context_tokens: int, scored: Sequence[TokenTrace]) -> tuple[TokenTrace, ...]:
+    return tuple(
+        replace(trace, item_id=f"{trace.item_id}/{context_tokens}", context_tokens=context_tokens)
+        for trace in scored
     )
 
 

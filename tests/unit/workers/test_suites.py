@@ -146,7 +146,7 @@ def test_a_foreign_task_has_no_batches_of_ours() -> None:
     assert not items.all_bundled(AccuracyProbe(probe="accuracy", tasks=("gsm8k", "gk_facts")))
 
 
-DOCUMENT = Document(item_id="d", prompt=(1, 2), reference=(7, 8))
+DOCUMENT = Document(item_id="d", cluster="d", prompt=(1, 2), reference=(7, 8))
 
 
 def logprobs(tokens: list[str]) -> dict[str, object]:

@@ -84,7 +84,7 @@ def measured(server: Server, item: Item) -> tuple[Measurement, Measurement]:
 
     Both are without value, which counts as broken, where the engine has no finite probability for an answer's token.
     """
-    document = Document(item_id=item.item_id, prompt=item.prompt, reference=item.forced)
+    document = Document(item_id=item.item_id, cluster=item.item_id, prompt=item.prompt, reference=item.forced)
     trace = score_forced(server, document, mode="cold", top_k=1)
     answer = [
         (chosen, best[0])
