@@ -118,8 +118,7 @@ def get_tokens(
 
 def _arm_pair(session: Session, run_id: UUID) -> tuple[int, int] | None:
     """Baseline and candidate of the present attempt; None before both were launched."""
-    run = runs.get_run(session, run_id)
-    ids = {role: arm.id for role, arm in arms.list_arms(session, run_id, run.attempt)}
+    ids = arms.list_roles(session, run_id, runs.get_head(session, run_id).attempt)
     return (ids["baseline"], ids["candidate"]) if {"baseline", "candidate"} <= ids.keys() else None
 
 

@@ -155,6 +155,14 @@ def list_arms(session: Session, run_id: UUID, attempt: int) -> list[tuple[Role, 
     return [(role, rows[role]) for role in order if role in rows]
 
 
+def list_roles(session: Session, run_id: UUID, attempt: int) -> dict[str, int]:
+    """By role, the id of the arm that plays it in an attempt."""
+    played = select(RunArmRow.role, RunArmRow.arm_id).where(
+        RunArmRow.run_id == run_id, RunArmRow.attempt == attempt
+    )
+    return dict(session.execute(played).all())
+
+
 def list_dead_roles(session: Session, run_id: UUID, *, before_attempt: int) -> frozenset[Role]:
     """The roles whose engine died or stalled after a good start in earlier attempts of the run."""
     kind = ArmRow.failure["kind"].astext
