@@ -91,6 +91,18 @@ class TraceRow(Base):
     payload: Mapped[Json]
 
 
+class AnswerRow(Base):
+    """What an arm answered to one item: `payload` has prompt, expected, text, options and places."""
+
+    __tablename__ = "answers"
+
+    arm_id: Mapped[int] = mapped_column(ForeignKey("arms.id", ondelete="CASCADE"), primary_key=True)
+    suite: Mapped[str] = mapped_column(primary_key=True)
+    mode: Mapped[str] = mapped_column(primary_key=True)
+    item_id: Mapped[str] = mapped_column(primary_key=True)
+    payload: Mapped[Json]
+
+
 class BaselineRow(Base):
     """A measured baseline for later runs of the same fingerprint; at most one of them is not retired."""
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Stop, TokenTrace
 from gatekeeper.domain.plan import Plan
@@ -91,6 +92,21 @@ def dump_trace(trace: TokenTrace) -> Json:
 def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, batch: int, payload: Json) -> TokenTrace:
     """Return the trace of a payload that `dump_trace` wrote."""
     return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, batch=batch, **payload)
+
+
+def dump_answer(answer: Answer) -> Json:
+    """Return the payload of an answer: all but its place."""
+    document = dataclasses.asdict(answer)
+    return {name: value for name, value in document.items() if name not in ("suite", "mode", "item_id")}
+
+
+def load_answer(*, suite: str, mode: Any, item_id: str, payload: Json) -> Answer:
+    """Return the answer of a payload that `dump_answer` wrote."""
+    lists = {
+        "options": tuple((text, share) for text, share in payload["options"]),
+        "places": tuple(tuple((text, share) for text, share in place) for place in payload["places"]),
+    }
+    return Answer(suite=suite, mode=mode, item_id=item_id, **payload | lists)
 
 
 def canonical_json(document: Any) -> str:
