@@ -125,7 +125,7 @@ ROWS: Final = (
     ),
     Row(
         fault="doubled_tokens", verdict=Verdict.FAIL, says="sound free text .* proven loss",
-        finder="free decode: records that are no JSON any more", probes=_with("free_decode"),
+        finder="free decode: a stammer, and records that are no JSON any more", probes=_with("free_decode"),
     ),
     Row(
         fault="nan_logprobs", verdict=Verdict.FAIL, says="no finite value",

@@ -23,7 +23,13 @@ from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised, in_parallel
-from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
+from workers.suites.degeneration import (
+    MOST_STUTTER,
+    distinct_share,
+    loop_tokens,
+    stutter_share,
+    valid_records,
+)
 from workers.suites.documents import bundled_texts
 
 SUITE: Final = "free_decode"
@@ -113,7 +119,7 @@ def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measur
     place = partial(Measurement.of, suite=SUITE, mode="cold", item_id=prompt.item_id, cluster=prompt.task)
     if prompt.task == "json":
         return [place(metric="sound", value=float(valid_records(text, KEYS, count=RECORDS) == RECORDS))]
-    sound = bool(text.strip()) and loop_tokens(tokens) == 0
+    sound = bool(text.strip()) and loop_tokens(tokens) == 0 and stutter_share(text) < MOST_STUTTER
     return [
         place(metric="sound", value=float(sound)),
         place(metric="distinct_share", value=distinct_share(tokens)),
