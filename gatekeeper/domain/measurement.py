@@ -114,7 +114,7 @@ class Exercise:
     def objection(self) -> str:
         """What speaks against the mode, as a phrase; for one that did not happen."""
         if self.moved is None:
-            return "is not counted by the engine"
+            return "is not counted by the engine, or its counters stood still while it worked,"
         return "did not move" if self.expected == "moved" else f"moved by {self.moved:g}"
 
 

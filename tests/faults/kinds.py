@@ -162,6 +162,11 @@ def every_second_doubled(request: Request, choice: Choice, offset: int) -> Choic
     return {**choice, "text": "".join(doubled)}
 
 
+def blank(request: Request, choice: Choice, _offset: int) -> Choice:
+    """Free text without its text, though the engine generated its tokens."""
+    return {**choice, "text": ""} if request.is_free else choice
+
+
 # --- instead of an answer --------------------------------------------------------------------------------------------
 
 

@@ -184,8 +184,12 @@ ROWS: Final = (
         finder="fidelity: the given tokens were not decoded",
     ),
     Row(
-        fault="empty_free_text", verdict=Verdict.FAIL, says="sound free text .* proven loss",
+        fault="blank_free_text", verdict=Verdict.FAIL, says="sound free text .* proven loss",
         finder="free decode", probes=_with("free_decode"),
+    ),
+    Row(
+        fault="empty_free_text", verdict=Verdict.INVALID, says="sound free text: .* stood still while it worked",
+        finder="not exercised: no token was generated", probes=_with("free_decode"),
     ),
     Row(
         fault="empty_free_text", verdict=Verdict.FAIL, says="requests failed under load",

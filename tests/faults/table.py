@@ -107,4 +107,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "empty_free_text": Fault(
         about="free text ends before its first token, scoring works", instead=kinds.no_free_tokens
     ),
+    "blank_free_text": Fault(
+        about="free text comes back blank, though its tokens were generated", choice=kinds.blank
+    ),
 }

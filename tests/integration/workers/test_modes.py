@@ -148,4 +148,4 @@ def test_every_document_is_scored_at_every_length_of_context_and_damage_shows_wh
 def test_an_engine_whose_counters_stand_still_has_exercised_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, report = run(monkeypatch, plan_of(COLD), "--frozen-counters")
     assert report.verdict is Verdict.INVALID
-    assert "vllm:prefix_cache_hits_total is not counted by the engine in cold mode" in report.sentence
+    assert "vllm:prefix_cache_hits_total is not counted by the engine, or" in report.sentence
