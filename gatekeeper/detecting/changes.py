@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from gatekeeper.detecting.commands import Serving
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS, parse_serve_command
+from gatekeeper.domain.vllm_command import parse_serve_command
+from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS
 
 Flags = dict[str, str | None]
 """Flag without dashes -> value, None for a switch."""
