@@ -150,6 +150,8 @@ class EffectiveConfig:
     kv_tensor_bytes: int | None = None
     stored_types: Mapping[str, int] = field(default_factory=dict)
     """Element type of the cache tensors, such as `uint8` -> number of layers."""
+    sixteen_bit_layers: Sequence[int] | None = None
+    """Layers whose cache tensors have 16-bit elements, in ascending order."""
     windows: Mapping[str, int] = field(default_factory=dict)
     """Attention window in tokens, or `none` -> number of layers."""
     eviction: Mapping[str, object] | None = None

@@ -15,7 +15,7 @@ from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, und
 from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.engine_flags import START, cache_name, engine_flags
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import KVConfig, TurboQuant
+from gatekeeper.domain.kv_config import KVConfig, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
@@ -55,10 +55,13 @@ class ArmPlan(Closed):
     def predicted_kv_bytes_per_token(self) -> float | None:
         """What the pool should spend per token, or None where that is unknown.
 
-        Unknown is a model without a shape, hybrid layers and TurboQuant, whose pools have pages of several kinds.
+        Unknown is a model without a shape, and where pools have pages of several kinds: hybrid layers, TurboQuant, and
+        layers that vLLM skips.
         """
         shape, quantization = self.model.shape, self.config.quantization
         if shape is None or not shape.is_uniform or isinstance(quantization, TurboQuant):
+            return None
+        if self.engine == "vllm" and skipped_layers(quantization):
             return None
         return kv_bytes_per_token(shape, quantization)
 

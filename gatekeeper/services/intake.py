@@ -12,7 +12,7 @@ from gatekeeper.domain.change import Change
 from gatekeeper.domain.documents import parse_change
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.domain.vllm_flags import parse_serve_command
+from gatekeeper.domain.vllm_command import parse_serve_command
 from gatekeeper.settings import Settings
 from gatekeeper.storage import models
 

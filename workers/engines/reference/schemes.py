@@ -28,6 +28,7 @@ from gatekeeper.domain.kv_config import (
     SnapKv,
     StreamingLlm,
     TopK,
+    skipped_layers,
 )
 from workers.engines.reference import codecs, expected_attention, policies
 from workers.engines.reference.layers import SequenceLayer
@@ -60,8 +61,12 @@ def needs_rotary(config: KVConfig) -> bool:
 
 def make_layer(config: KVConfig, geometry: Geometry, *, index: int) -> SequenceLayer:
     """An empty cache for layer `index`, the lowest is 0. Raises ValueError for what this engine does not have."""
-    make_keys, make_values = _stores(config.quantization, geometry.head_dim)
+    plain = index in skipped_layers(config.quantization)
+    scheme = NoQuantization() if plain else config.quantization
+    make_keys, make_values = _stores(scheme, geometry.head_dim)
     policy = _policy(config.eviction, geometry, index)
+    if index in skipped_layers(config.eviction):
+        policy = policies.KeepAll()
     return SequenceLayer(keys=make_keys(), values=make_values(), policy=policy)
 
 
