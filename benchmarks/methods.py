@@ -24,8 +24,13 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.calibrations import list_calibrations
+from gatekeeper.domain.calibration import calibrated
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import KVConfig, KvQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
+from gatekeeper.settings import Settings
+from workers.engines.reference.calibrated import load_layers
 from workers.engines.reference.layers import ATTENTION
 from workers.engines.reference.runner import Context, Runner
 from workers.suites.documents import bundled_texts
@@ -56,6 +61,9 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "NF4 b64": scheme("nf4"),
     "KIVI-4": scheme("kivi", bits=4),
     "KIVI-2": scheme("kivi", bits=2),
+    "KVQuant nuq4-1%": scheme("kvquant", bits=4),
+    "KVQuant nuq3-1%": scheme("kvquant", bits=3),
+    "KVQuant nuq2-1%": scheme("kvquant", bits=2),
     "StreamingLLM 4+252": {"eviction": {"policy": "streaming_llm", "sinks": 4, "window": 252}},
     "sliding window 256": {"eviction": {"policy": "sliding_window", "window": 256}},
     "H2O 0.5": half("h2o"),
@@ -162,12 +170,25 @@ def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
         path = store / f"{name}.json"
         if path.exists():
             continue
-        runner = Runner(model=model, config=KVConfig.model_validate(METHODS[name]), piece=None, rows=PASSKEYS)
+        runner = make_runner(model, KVConfig.model_validate(METHODS[name]), source)
         figures, logprobs = measure(runner, tokenizer, baseline)
         if name == FULL:
             torch.save(logprobs, kept)
         path.write_text(json.dumps(figures), encoding="utf-8")
         print(name, json.dumps(figures), flush=True)
+
+
+def make_runner(model: Any, config: KVConfig, source: str) -> Runner:
+    """A model with a method, by the newest calibration of GATEKEEPER_HOME where it needs one. Raises InvalidInput."""
+    root, name = Settings().root, Path(source).name
+    known = list_calibrations(root)
+    config, lacking = calibrated(config, arm="method", name=name, source=source, revision=None, known=known)
+    if lacking:
+        raise InvalidInput(lacking)
+    runner = Runner(model=model, config=config, piece=None, rows=PASSKEYS)
+    if isinstance(config.quantization, KvQuant):
+        runner.nuq = load_layers(root, config.quantization, model, name=name, head_dim=runner.head_dim)
+    return runner
 
 
 def table(source: str, store: Path) -> Iterator[str]:

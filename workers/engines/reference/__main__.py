@@ -10,7 +10,9 @@ import torch
 import uvicorn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gatekeeper.domain.kv_config import Kivi, KVConfig
+from gatekeeper.domain.kv_config import Kivi, KVConfig, KvQuant
+from gatekeeper.settings import Settings
+from workers.engines.reference.calibrated import load_layers
 from workers.engines.reference.layers import ATTENTION
 from workers.engines.reference.meter import Meter, measure_cache, tell
 from workers.engines.reference.runner import Runner
@@ -57,6 +59,11 @@ def main() -> None:
     model, piece = load(options), options.max_num_batched_tokens
     tokenizer = AutoTokenizer.from_pretrained(options.model, revision=options.revision)
     runner = Runner(model=model, config=config, piece=piece, rows=options.rows)
+    name = options.served_model_name or options.model
+    if isinstance(config.quantization, KvQuant):
+        runner.nuq = load_layers(
+            Settings().root, config.quantization, model, name=name, head_dim=runner.head_dim
+        )
     step = config.quantization.residual_length or 1 if isinstance(config.quantization, Kivi) else 1
     vocabulary = model.config.vocab_size
     measured = measure_cache(runner, longest=options.max_model_len, vocabulary=vocabulary, step=step)
@@ -64,7 +71,7 @@ def main() -> None:
     meter = Meter(config=config, measured=measured)
     ends = model.generation_config.eos_token_id
     service = Service(
-        name=options.served_model_name or options.model, max_model_len=options.max_model_len, tokenizer=tokenizer,
+        name=name, max_model_len=options.max_model_len, tokenizer=tokenizer,
         eos_ids=frozenset(ends if isinstance(ends, list) else [ends] if ends is not None else []),
         vocabulary=vocabulary, scheduler=Scheduler(runner, meter), meter=meter,
     )  # fmt: skip

@@ -86,6 +86,7 @@ class Reference:
             "max_model_len": models["data"][0]["max_model_len"],
             "max_num_batched_tokens": account["max_num_batched_tokens"],
             "model_dtype": account["model_dtype"],
+            "calibration": account.get("calibration"),
             "unit_scale_layers": layers if account["cache_dtype"].startswith("fp8") else None,
             "scaled_layers": 0 if account["cache_dtype"].startswith("fp8") else None,
         }

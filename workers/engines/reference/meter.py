@@ -74,6 +74,7 @@ def tell(
         "max_model_len": max_model_len, "model_dtype": compute, "max_num_batched_tokens": piece,
         "seen": measured.seen, "held": measured.held, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
+        "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
     print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
 

@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache
 
 from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.layers import BatchLayer, SequenceLayer
+from workers.engines.reference.nuq import NuqLayer
 from workers.engines.reference.schemes import make_layer
 
 
@@ -72,12 +73,14 @@ class Runner:
 
     `piece`: at most so many tokens of a prompt at once; None: the whole prompt. `rows`: sequences that decode together.
     The matrices always have that many rows, so that what a sequence computes does not depend on the others.
+    `nuq`: with KVQuant, how each layer was calibrated.
     """
 
     model: Any
     config: KVConfig
     piece: int | None
     rows: int
+    nuq: Sequence[NuqLayer] = ()
     layers: int = field(init=False)
     head_dim: int = field(init=False)
 
@@ -88,7 +91,8 @@ class Runner:
 
     def new_layers(self) -> list[SequenceLayer]:
         """An empty cache."""
-        return [make_layer(self.config, head_dim=self.head_dim) for _ in range(self.layers)]
+        calibrated = self.nuq or [None] * self.layers
+        return [make_layer(self.config, head_dim=self.head_dim, nuq=nuq) for nuq in calibrated]
 
     @torch.inference_mode()
     def read_prompt(self, prompt: Sequence[int], *, top: int | None = None) -> Context:

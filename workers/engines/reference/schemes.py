@@ -17,6 +17,7 @@ from gatekeeper.domain.kv_config import (
     Int8,
     Kivi,
     KVConfig,
+    KvQuant,
     Nf4,
     NoEviction,
     NoQuantization,
@@ -27,8 +28,10 @@ from gatekeeper.domain.kv_config import (
     StreamingLlm,
     TopK,
 )
+from gatekeeper.domain.kv_storage import KVQUANT_SPARED
 from workers.engines.reference import codecs, policies
 from workers.engines.reference.layers import SequenceLayer
+from workers.engines.reference.nuq import NuqLayer
 from workers.engines.reference.store import SIXTEEN_BIT, Store
 
 SELECTORS: Final[Mapping[str, tuple[policies.Score, int]]] = {
@@ -41,13 +44,15 @@ SELECTORS: Final[Mapping[str, tuple[policies.Score, int]]] = {
 FLOAT8: Final[Mapping[str, torch.dtype]] = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
-def make_layer(config: KVConfig, *, head_dim: int) -> SequenceLayer:
-    """An empty cache layer. Raises ValueError for what this engine does not have."""
-    make_keys, make_values = _stores(config.quantization, head_dim)
+def make_layer(config: KVConfig, *, head_dim: int, nuq: NuqLayer | None = None) -> SequenceLayer:
+    """An empty cache layer, with KVQuant by its calibration. Raises ValueError for what this engine does not have."""
+    make_keys, make_values = _stores(config.quantization, head_dim, nuq)
     return SequenceLayer(keys=make_keys(), values=make_values(), policy=_policy(config.eviction))
 
 
-def _stores(quantization: Quantization, head_dim: int) -> tuple[Callable[[], Store], Callable[[], Store]]:
+def _stores(
+    quantization: Quantization, head_dim: int, nuq: NuqLayer | None
+) -> tuple[Callable[[], Store], Callable[[], Store]]:
     """Makers of the stores for keys and for values."""
     match quantization:
         case NoQuantization():
@@ -62,6 +67,8 @@ def _stores(quantization: Quantization, head_dim: int) -> tuple[Callable[[], Sto
             codec = codecs.Nf4(block_size=size)
         case Kivi():
             return _kivi(quantization)
+        case KvQuant():
+            return _kvquant(nuq)
         case _:
             raise ValueError(f"the reference engine has no KV cache for {quantization.scheme}")
     return (lambda: Store(codec=codec)), (lambda: Store(codec=codec))
@@ -75,6 +82,16 @@ def _kivi(kivi: Kivi) -> tuple[Callable[[], Store], Callable[[], Store]]:
     return (
         lambda: Store(codec=per_channel, lump=lump),
         lambda: Store(codec=per_token, held_back=kivi.residual_length),
+    )
+
+
+def _kvquant(nuq: NuqLayer | None) -> tuple[Callable[[], Store], Callable[[], Store]]:
+    """Keys before rotation per channel, values per token, by levels that were calibrated."""
+    if nuq is None:
+        raise ValueError("kvquant needs a calibration")
+    return (
+        lambda: Store(codec=nuq.keys, spared=KVQUANT_SPARED, rotation=nuq.rotation),
+        lambda: Store(codec=nuq.values, spared=KVQUANT_SPARED),
     )
 
 
