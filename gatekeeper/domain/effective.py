@@ -10,6 +10,7 @@ from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
     Fp8,
     KVConfig,
+    KvQuant,
     NoEviction,
     NoQuantization,
     SlidingWindow,
@@ -61,6 +62,7 @@ def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...
         *_skipped(plan, effective),
         *_bytes(plan, effective),
         *_scales(plan.config, effective),
+        *_calibration(plan.config, effective),
         *_window(plan.config, effective),
         *_kept(plan.config, effective),
         *_fields(plan, effective),
@@ -188,6 +190,18 @@ def _scale_phrase(effective: EffectiveConfig) -> str:
     spread = f"{effective.smallest_scale:.3g} to {effective.largest_scale:.3g}"
     warned = f", but it warns: {effective.scale_warning}" if effective.scale_warning and not unit else ""
     return f"{spread}, 1.0 in {unit} of {unit + scaled} layers" if unit else f"{spread}{warned}"
+
+
+def _calibration(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """The calibration that the plan names. An engine that does not name one has none."""
+    if isinstance(config.quantization, KvQuant):
+        yield Observation(
+            setting="quantization.calibration",
+            requested=str(config.quantization.calibration),
+            effective=effective.calibration,
+            agrees=effective.calibration == config.quantization.calibration,
+            evidence=effective.evidence.get("calibration"),
+        )
 
 
 def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:

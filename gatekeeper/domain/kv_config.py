@@ -84,12 +84,20 @@ class Kivi(Quantized):
     residual_length: NonNegativeInt = 128
 
 
+OutlierFraction = Annotated[float, Field(ge=0.0, lt=0.5)]
+CalibrationId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
 class KvQuant(Quantized):
-    """Non-uniform per-channel keys before rotation, with sparse outliers (Hooper et al. 2024, KVQuant)."""
+    """Non-uniform per-channel keys before rotation, with sparse outliers (Hooper et al. 2024, KVQuant).
+
+    `calibration`: the id of one that was made for the model; absent: the newest that there is, which a plan then names.
+    """
 
     scheme: Literal["kvquant"]
     bits: Literal[2, 3, 4]
-    outlier_fraction: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
+    outlier_fraction: OutlierFraction = 0.01
+    calibration: CalibrationId | None = None
 
 
 GgmlType = Literal["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]

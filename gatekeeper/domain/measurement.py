@@ -170,6 +170,8 @@ class EffectiveConfig:
     """Layers with a quantized cache and any other scale."""
     scale_warning: str | None = None
     """The engine's warning that some layer's scales are 1.0."""
+    calibration: str | None = None
+    """The id of the calibration by which the cache is quantized."""
     block_size: int | None = None
     prefix_caching: bool | None = None
     offload_gib: float | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from gatekeeper.domain import reference_engine
 from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.calibration import Calibration, calibrated
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
 from gatekeeper.domain.engine_choice import choose_engine
@@ -191,8 +193,12 @@ def make_plan(
     policy: Policy,
     device: Device,
     allowed_arguments: frozenset[str],
+    calibrations: Sequence[Calibration] = (),
 ) -> Plan:
-    """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
+    """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work.
+
+    `calibrations`: those that there are, the preferred first.
+    """
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
     problems += _idle_problems(change, device)
@@ -201,6 +207,10 @@ def make_plan(
     for arm, config in configs.items():
         problems += _argument_problems(config, arm, allowed_arguments)
         problems += _scheduling_problems(config, arm, suite)
+        configs[arm], lacking = calibrated(
+            config, arm=arm, name=model.name, source=model.source, revision=model.revision, known=calibrations
+        )
+        problems += lacking
     if problems:
         raise InvalidInput(problems)
     arms = {

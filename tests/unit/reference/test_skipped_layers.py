@@ -1,8 +1,12 @@
 """Layers that the reference engine leaves as they are."""
 
+import pytest
 import torch
 
-from tests.unit.reference.tiny import model, runner, tokens
+from gatekeeper.domain.kv_account import MemoryQuestion, sequence_bytes
+from gatekeeper.domain.kv_memory import kv_bytes_per_token
+from tests.unit.reference.nuq_tiny import nuq_runner, scheme
+from tests.unit.reference.tiny import SHAPE, model, runner, tokens
 from workers.engines.reference.meter import measure_cache
 
 TEXT = tokens(60)
@@ -17,6 +21,19 @@ def test_a_skipped_layer_stores_sixteen_bits_and_the_other_what_the_scheme_says(
     )
     assert context.nbytes * 2 == plain.nbytes + all_int8.nbytes
     assert torch.equal(context.layers[0].keys.read(), all_int8.layers[0].keys.read())
+
+
+def test_a_layer_that_kvquant_skips_is_that_of_the_full_cache_and_the_account_has_both() -> None:
+    run, quantization = nuq_runner(3, skip_layers=[0]), scheme(3, skip_layers=[0])
+    context, plain = run.read_prompt(TEXT), runner().read_prompt(TEXT)
+    assert [layer.keys.stored_type for layer in context.layers] == ["bfloat16", "uint8"]
+    assert torch.equal(context.layers[0].keys.read(), plain.layers[0].keys.read())
+    assert torch.equal(context.layers[0].values.read(), plain.layers[0].values.read())
+    measured = measure_cache(run, longest=80, vocabulary=model().config.vocab_size, step=1)
+    assert measured.sixteen_bit_layers == (0,)
+    assert measured.bytes_of_one_more == pytest.approx(kv_bytes_per_token(SHAPE, quantization), rel=0.01)
+    question = MemoryQuestion(quantization=quantization, context=80)
+    assert measured.nbytes == pytest.approx(sequence_bytes(SHAPE, question), rel=0.01)
 
 
 def test_a_skipped_layer_keeps_everything_and_the_others_give_up_its_share() -> None:

@@ -93,6 +93,7 @@ class Reference:
             "max_model_len": models["data"][0]["max_model_len"],
             "max_num_batched_tokens": account["max_num_batched_tokens"],
             "model_dtype": account["model_dtype"],
+            "calibration": account.get("calibration"),
             "unit_scale_layers": quantized,
             "scaled_layers": None if quantized is None else 0,
         }

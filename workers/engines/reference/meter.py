@@ -80,6 +80,7 @@ def tell(
         "seen": measured.seen, "held_by_layer": measured.held_by_layer, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
         "sixteen_bit_layers": measured.sixteen_bit_layers,
+        "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
     print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
 
