@@ -1,5 +1,6 @@
 """KVQuant from the command that calibrates to the server that runs by it, with a small random model."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -18,9 +19,9 @@ from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.embedded import bundled_model
 from tests.integration.workers.test_reference_engine import POLICY, SUITE, model
+from workers import calibrate
 from workers.engines import choose
 from workers.engines.base import launch
-from workers.engines.errors import EngineRefused
 
 __all__ = ["model"]
 pytestmark = pytest.mark.timeout(300)
@@ -28,23 +29,28 @@ CHANGE = {
     "model": "smollm2-135m", "candidate": {"quantization": {"scheme": "kvquant", "bits": 3}}, "suite": "tiny",
     "policy": "p",
 }  # fmt: skip
+TEXTS = [f"Entry {n}: the level was {n * 37 % 91} at noon, {n % 7} below the mark. " * 6 for n in range(40)]
 
 
-@pytest.fixture(scope="module")
-def home(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def home(model: Model, tmp_path: Path) -> Path:
     """A data directory whose bundled model is the small one."""
-    root = tmp_path_factory.mktemp("home")
-    (root / "models").mkdir()
-    bundled_model.directory(root).symlink_to(model.source)
-    (bundled_model.directory(root) / bundled_model.FINISHED).touch()
-    return root
+    (tmp_path / "models").mkdir()
+    bundled_model.directory(tmp_path).symlink_to(model.source)
+    (bundled_model.directory(tmp_path) / bundled_model.FINISHED).touch()
+    return tmp_path
 
 
-def calibrate(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gatekeeper.cli", "calibrate", "smollm2-135m", "--bits", "3", *words]
+def calibrated_by_command(home: Path) -> subprocess.CompletedProcess[str]:
+    texts = home / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+    words = ["calibrate", "smollm2-135m", "--bits", "3", "--texts", str(texts)]
     environment = os.environ | {"GATEKEEPER_HOME": str(home)}
     environment.pop("DATABASE_URL", None)
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=250)
+    return subprocess.run(
+        [sys.executable, "-m", "gatekeeper.cli", *words],
+        check=False, env=environment, capture_output=True, text=True, timeout=250,
+    )  # fmt: skip
 
 
 def planned(home: Path) -> ArmPlan:
@@ -55,58 +61,39 @@ def planned(home: Path) -> ArmPlan:
     ).candidate  # fmt: skip
 
 
-def complete(plan: ArmPlan, log: Path) -> Any:
-    """Launch the engine, hold it against its plan, score two forced tokens."""
+def test_what_one_command_calibrates_an_engine_runs_by(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = calibrated_by_command(home)
+    assert made.returncode == 0, made.stderr
+    (known,) = list_calibrations(home)
+    assert known.id in made.stdout
+
+    plan = planned(home)
+    monkeypatch.setenv("GATEKEEPER_HOME", str(home))
     body = {
         "model": plan.model.name, "prompt": list(range(2, 90)), "max_tokens": 2, "logprobs": 1, "temperature": 0.0,
         "vllm_xargs": {"forced_token_ids": [5, 7]}, "return_tokens_as_token_ids": True, "ignore_eos": True,
     }  # fmt: skip
     with launch(
-        choose(plan), plan, run_id=uuid.uuid4().hex, log=log, gpu=None, start_seconds=120, stall_seconds=60,
-        check=lambda: None,
+        choose(plan), plan, run_id=uuid.uuid4().hex, log=home / "engine.log", gpu=None, start_seconds=120,
+        stall_seconds=60, check=lambda: None,
     ) as server:  # fmt: skip
-        assert mismatches(compare(plan, server.effective)) == ()
-        known = {row.setting: row.effective for row in compare(plan, server.effective) if row.agrees}
-        assert known["quantization.calibration"] == server.effective.calibration
-        assert {"stored_type", "kv_bytes_per_token"} <= known.keys()
+        seen = compare(plan, server.effective)
         answer: Any = server.post("/v1/completions", body)
-        return answer["choices"][0]["logprobs"]
-
-
-def test_what_one_command_calibrates_another_engine_runs_by(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = calibrate(home)
-    assert made.returncode == 0, made.stderr
-    (known,) = list_calibrations(home)
-    assert known.id in made.stdout
-    plan = planned(home)
-    monkeypatch.setenv("GATEKEEPER_HOME", str(home))
-    scored = complete(plan, tmp_path / "engine.log")
+    assert mismatches(seen) == ()
+    agreeing = {row.setting: row.effective for row in seen if row.agrees}
+    assert agreeing["quantization.calibration"] == known.id
+    assert {"stored_type", "kv_bytes_per_token"} <= agreeing.keys()
+    scored = answer["choices"][0]["logprobs"]
     assert scored["tokens"] == ["token_id:5", "token_id:7"]
     assert all(-50 < logprob < 0 for logprob in scored["token_logprobs"])
 
-    monkeypatch.setenv("GATEKEEPER_HOME", str(tmp_path))
-    with pytest.raises(EngineRefused, match="gatekeeper calibrate smollm2-135m --scheme kvquant --bits 3"):
-        complete(plan, tmp_path / "engine.log")
-
-
-def test_the_operators_own_texts_make_another_calibration_and_too_few_are_refused(
-    home: Path, tmp_path: Path
-) -> None:
-    texts = tmp_path / "texts.jsonl"
-    lines = [
-        json.dumps({"text": f"Entry {n}: the level was {n * 37 % 91} at noon. " * 12}) for n in range(40)
-    ]
-    texts.write_text("\n".join(lines[:1]))
-    refused = calibrate(home, "--texts", str(texts))
-    assert (refused.returncode, "at least 1024" in refused.stderr) == (4, True)
-    texts.write_text("\n".join(lines))
-    before = {known.id for known in list_calibrations(home)}
-    made = calibrate(home, "--texts", str(texts))
-    assert made.returncode == 0, made.stderr
-    newest = list_calibrations(home)[0]
-    assert newest.id not in before
-    assert newest.id in made.stdout
-    again = calibrate(home, "--texts", str(texts))
-    assert "is there already" in again.stdout
+    options = argparse.Namespace(
+        name="smollm2-135m", source=plan.model.source, revision=None, bits=3, outlier_fraction=0.01
+    )
+    calibrate.calibrate(options, TEXTS, home, "cpu")
+    assert f"calibration {known.id} is there already" in capsys.readouterr().out
+    calibrate.calibrate(options, TEXTS[1:], home, "cpu")
+    assert [each.id for each in list_calibrations(home)][1] == known.id
+    assert planned(home).config != plan.config
