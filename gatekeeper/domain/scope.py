@@ -16,6 +16,7 @@ from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan, measured_modes
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
 from gatekeeper.domain.sample import PairSample, Parts, Sample
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Noise
 
 
@@ -33,12 +34,15 @@ class Application:
         return self.rule.metric, self.mode, self.group
 
 
-def expected_modes(rule: Rule, modes: Sequence[Mode]) -> tuple[Mode, ...]:
+def expected_modes(rule: Rule, modes: Sequence[Mode], suite: Suite) -> tuple[Mode, ...]:
     """The states in which a rule has to be answered, of those in which a candidate is measured.
 
-    On speed, a rule that names no state speaks of requests that share nothing.
+    On speed, a rule that names no state speaks of requests that share nothing. One that compares lengths of context
+    has no state in a suite of one length.
     """
     metric = METRICS[rule.metric]
+    if metric.is_over_contexts and not suite.has_context_lengths:
+        return ()
     wanted = rule.mode or ("cold" if metric.has_loads else None)
     return tuple(mode for mode in metric.modes_of(modes) if wanted in (None, mode))
 
@@ -49,7 +53,7 @@ def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple
     return tuple(
         Application(rule=rule, mode=mode, group=group)
         for rule in plan.policy.rules
-        for mode in expected_modes(rule, measured)
+        for mode in expected_modes(rule, measured, plan.suite)
         if says_nothing(plan, candidate, suite=METRICS[rule.metric].suite, mode=mode) is None
         for group in _groups(rule, baseline, candidate)
     )
