@@ -71,8 +71,14 @@ def test_tokens_read_before_the_prompt_is_compressed_are_no_evidence(
 
 
 def test_a_rule_that_says_nothing_in_one_mode_is_noted_with_it() -> None:
-    suite = {"name": "s", "description": "", "probes": [
-        {"probe": "modes", "modes": ["prefill"], "documents": 8, "context_tokens": 200, "decode_tokens": 16}]}  # fmt: skip
+    modes = {
+        "probe": "modes",
+        "modes": ["prefill"],
+        "documents": 8,
+        "context_tokens": 200,
+        "decode_tokens": 16,
+    }
+    suite = {"name": "s", "description": "", "probes": [modes]}
     plan = plan_of({"eviction": SNAPKV}).model_copy(update={"suite": Suite.model_validate(suite)})
     notes = list(silences(plan, arms_of(plan)["candidate"]))
     assert [note for note in notes if "in prefill mode" in note and note.startswith("decode KL")]
