@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import repeat
 from typing import Final, assert_never
@@ -56,7 +57,7 @@ def kept_by_layer(
     whole = {layer for layer in skipped_layers(eviction) if layer < layers}
     decoded = 0 if isinstance(eviction, HeavyHitter) else decode_tokens
     if isinstance(eviction, Budgeted):
-        chosen = iter(_budgets(eviction, context - decoded, layers=layers, whole=len(whole)))
+        chosen: Iterator[int] = iter(_budgets(eviction, context - decoded, layers=layers, whole=len(whole)))
     else:
         chosen = repeat(tokens_kept(eviction, context))
         decoded = 0

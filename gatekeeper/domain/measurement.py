@@ -73,7 +73,8 @@ class TokenTrace:
     """The scored tokens of one item, as the engine's raw distribution saw them.
 
     `token_logprobs[i]` is the log-probability (nats) of reference token i; `top_ids[i]` and `top_logprobs[i]` are the
-    most probable tokens there, best first. All three have the length of `token_ids`.
+    most probable tokens there, best first. All three have the length of `token_ids`. `context_tokens`: how many tokens
+    came before the first of them; None: a trace from before this was stored.
     """
 
     suite: str
@@ -85,6 +86,7 @@ class TokenTrace:
     top_ids: Sequence[Sequence[int]]
     top_logprobs: Sequence[Sequence[float | None]]
     batch: int = 0
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

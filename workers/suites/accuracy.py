@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import EVICTED_TOKENS, Measurement
 from gatekeeper.domain.probes import AccuracyProbe
@@ -86,9 +87,11 @@ class Follower:
     def store(self) -> None:
         """Store the batches that were finished since, in their order."""
         while (folder := self.output / f"batch-{self.batches_stored}").is_dir():
-            rows = [replace(row, batch=self.batches_stored) for row in read_samples(folder)]
+            found = list(read_items(folder))
+            rows = [replace(row, batch=self.batches_stored) for item in found for row in item.measurements]
             self.bench.sink.measurements(rows)
-            self.items_stored += len({row.item_id for row in rows})
+            self.bench.sink.answers([item.answer for item in found])
+            self.items_stored += len(found)
             self.batches_stored += 1
 
     def _answered(self) -> float:
@@ -150,8 +153,16 @@ def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
     return variables
 
 
-def read_samples(output: Path) -> Iterator[Measurement]:
-    """Measurements from the samples of every task below `output`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedItem:
+    """What one item came to, and what the engine said."""
+
+    measurements: tuple[Measurement, ...]
+    answer: Answer
+
+
+def read_items(output: Path) -> Iterator[LoggedItem]:
+    """The items of every task below `output`.
 
     A task with several answer filters logs an item once per filter; the first one counts. Raises ProbeFailed.
     """
@@ -162,7 +173,10 @@ def read_samples(output: Path) -> Iterator[Measurement]:
                 item_id = f"{file.task}/{sample.document_id or sample.doc_hash[:16]}"
                 if item_id not in seen:
                     seen.add(item_id)
-                    yield from measurements_of(file.task, item_id, sample)
+                    yield LoggedItem(
+                        measurements=tuple(measurements_of(file.task, item_id, sample)),
+                        answer=answer_of(item_id, sample),
+                    )
     except UnreadableInput as error:
         raise ProbeFailed(str(error)) from error
 
@@ -176,3 +190,12 @@ def measurements_of(task: str, item_id: str, sample: lm_eval.Sample) -> Iterator
         correct=next((value for value in logged if value is not None), None),
         probability=sample.right_choice_probability,
     )
+
+
+def answer_of(item_id: str, sample: lm_eval.Sample) -> Answer:
+    """One logged sample as text."""
+    said = sample.said
+    return Answer(
+        suite=SUITE, mode="cold", item_id=item_id, prompt=said.prompt, expected=said.expected, text=said.text,
+        options=said.options,
+    )  # fmt: skip

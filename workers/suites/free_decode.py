@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import httpx
 
+from gatekeeper.domain.answer import MOST_PROMPT, MOST_TEXT, Answer, excerpt
 from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
@@ -62,10 +63,11 @@ def run(probe: FreeDecodeProbe, bench: Bench) -> None:
     bench.advance(0, len(prompts))
     work = partial(continued, probe, bench.server)
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
-        for done, rows in enumerate(
+        for done, (rows, answer) in enumerate(
             in_parallel(bench, prompts, work, concurrency=bench.concurrency), start=1
         ):
             bench.sink.measurements(rows)
+            bench.sink.answers([answer])
             bench.advance(done, len(prompts))
 
 
@@ -86,7 +88,7 @@ def _record(rng: Random, number: int) -> str:
     return json.dumps(dict(zip(KEYS, values, strict=True))) + "\n"
 
 
-def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Measurement]:
+def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[list[Measurement], Answer]:
     """Have one prompt continued. Raises ProbeFailed if the engine refuses."""
     body: dict[str, object] = {
         "model": server.plan.model.name, "prompt": prompt.text, "max_tokens": probe.decode_tokens,
@@ -99,7 +101,11 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Me
         raise ProbeFailed(f"{prompt.item_id}: {error.response.text[:300]}") from error
     choice = answer["choices"][0]
     tokens = [int(token.split(":")[1]) for token in choice["logprobs"]["tokens"]]
-    return measurements_of(prompt, choice["text"], tokens)
+    said = Answer(
+        suite=SUITE, mode="cold", item_id=prompt.item_id, prompt=excerpt(prompt.text, MOST_PROMPT), expected=None,
+        text=excerpt(choice["text"], MOST_TEXT),
+    )  # fmt: skip
+    return measurements_of(prompt, choice["text"], tokens), said
 
 
 def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measurement]:
