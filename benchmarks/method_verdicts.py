@@ -6,15 +6,15 @@ rules stay that these can answer; `unanswered` names the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gatekeeper.catalog import get_policy
 from gatekeeper.domain.arm import ArmRecord
+from gatekeeper.domain.calibration import Calibration
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.judge import judge
-from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import Measurement, Role, TokenTrace
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
@@ -70,14 +70,16 @@ def unanswered(suite: Suite) -> Iterator[Rule]:
             yield rule
 
 
-def plan_of(config: Mapping[str, Any], shape: ModelShape, suite: Suite) -> Plan:
-    """The plan of a gate on the method."""
+def plan_of(
+    config: Mapping[str, Any], model: Model, suite: Suite, *, calibrations: Sequence[Calibration]
+) -> Plan:
+    """The plan of a gate on the method; `calibrations`: those that there are, the preferred first."""
     change = Change.model_validate(
-        {"model": "benchmarked", "engine": "reference", "candidate": dict(config), "policy": POLICY}
+        {"model": model.name, "engine": "reference", "candidate": dict(config), "policy": POLICY}
     )
     return make_plan(
-        change, model=Model(name="benchmarked", source="benchmarked", shape=shape), suite=suite, device="cpu",
-        policy=answerable(get_policy(POLICY), suite), allowed_arguments=frozenset(),
+        change, model=model, suite=suite, device="cpu", policy=answerable(get_policy(POLICY), suite),
+        allowed_arguments=frozenset(), calibrations=calibrations,
     )  # fmt: skip
 
 

@@ -25,12 +25,19 @@ from typing import Any, Final
 import torch
 from method_verdicts import Items, cell, judged, plan_of, suite_of, unanswered
 from pydantic import TypeAdapter
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
-from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.calibrations import list_calibrations
+from gatekeeper.domain.calibration import calibrated
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import KVConfig, KvQuant
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import Measurement, TokenTrace
-from workers.engines.reference.layers import ATTENTION, SequenceLayer
+from gatekeeper.domain.plan import Model
+from gatekeeper.settings import Settings
+from workers.engines.reference.calibrated import load_layers
+from workers.engines.reference.layers import SequenceLayer
+from workers.engines.reference.loading import load_model
 from workers.engines.reference.policies import Selector
 from workers.engines.reference.runner import Context, Runner
 from workers.suites.documents import bundled_texts
@@ -73,6 +80,9 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "NF4 b64": scheme("nf4"),
     "KIVI-4": scheme("kivi", bits=4),
     "KIVI-2": scheme("kivi", bits=2),
+    "KVQuant nuq4-1%": scheme("kvquant", bits=4),
+    "KVQuant nuq3-1%": scheme("kvquant", bits=3),
+    "KVQuant nuq2-1%": scheme("kvquant", bits=2),
     "StreamingLLM 4+252": {"eviction": {"policy": "streaming_llm", "sinks": 4, "window": 252}},
     "sliding window 256": {"eviction": {"policy": "sliding_window", "window": 256}},
     "H2O 0.5": half("h2o"),
@@ -211,18 +221,14 @@ def measure(
 def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
     """Measure what is not there yet, the full cache first."""
     tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(
-        source, dtype=torch.float32, attn_implementation=ATTENTION
-    ).eval()
+    model = load_model(source, dtype=torch.float32, device="cpu")
     kept, baseline = store / "full-cache.pt", None
     for name in dict.fromkeys((FULL, *names)):
         baseline = torch.load(kept) if kept.exists() else None
         path = store / f"{name}.json"
         if path.exists() and "items" in stored(path):
             continue
-        kind = ByLot if name == RANDOM else Runner
-        runner = kind(model=model, config=KVConfig.model_validate(METHODS[name]), piece=None, rows=PASSKEYS)
-        figures, logprobs = measure(runner, tokenizer, baseline)
+        figures, logprobs = measure(make_runner(model, name, source), tokenizer, baseline)
         if name == FULL:
             torch.save(logprobs, kept)
         path.write_text(json.dumps(figures), encoding="utf-8")
@@ -235,9 +241,25 @@ def stored(path: Path) -> dict[str, Any]:
     return figures
 
 
+def make_runner(model: Any, method: str, source: str) -> Runner:
+    """A model with a method, by the newest calibration of GATEKEEPER_HOME where it needs one. Raises InvalidInput."""
+    root, name = Settings().root, Path(source).name
+    config, lacking = calibrated(
+        KVConfig.model_validate(METHODS[method]), arm="method", name=name, source=source, revision=None,
+        known=list_calibrations(root),
+    )  # fmt: skip
+    if lacking:
+        raise InvalidInput(lacking)
+    quantization = config.quantization
+    nuq = load_layers(root, quantization, model, name=name) if isinstance(quantization, KvQuant) else ()
+    kind = ByLot if method == RANDOM else Runner
+    return kind(model=model, config=config, piece=None, rows=PASSKEYS, nuq=nuq)
+
+
 def table(source: str, store: Path) -> Iterator[str]:
     """The rows of docs/methods.md, and what their verdicts leave open."""
     shape = ModelShape.from_hf_config(json.loads((Path(source) / "config.json").read_text(encoding="utf-8")))
+    model = Model(name=Path(source).name, source=source, shape=shape)
     results = {name: stored(path) for name in METHODS if (path := store / f"{name}.json").exists()}
     columns = (
         "NLL change | KL | top-1 | passkeys | bytes per token, computed | measured | held tokens | seconds"
@@ -247,7 +269,7 @@ def table(source: str, store: Path) -> Iterator[str]:
     for name, seen in results.items():
         computed = kv_bytes_per_token(shape, KVConfig.model_validate(METHODS[name]).quantization)
         yield (
-            f"| {name} | {verdict(name, results, shape)} | {seen['nll_change']:+.3f} | {seen['kl']:.4f} |"
+            f"| {name} | {verdict(name, results, model)} | {seen['nll_change']:+.3f} | {seen['kl']:.4f} |"
             f" {seen['top1']:.3f} | {seen['passkeys']} of {PASSKEYS} | {computed:,.0f} |"
             f" {seen['bytes_per_token']:,.0f} | {seen['held_tokens']:,.0f} | {seen['seconds']:.0f} |"
         )
@@ -255,12 +277,13 @@ def table(source: str, store: Path) -> Iterator[str]:
     yield f"\nRules of the default policy that these items can't answer: {rules}."
 
 
-def verdict(name: str, results: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> str:
+def verdict(name: str, results: Mapping[str, Mapping[str, Any]], model: Model) -> str:
     """What the judge says of a method; a dash for the baseline itself, and for a result without items."""
     if name == FULL or "items" not in results[name] or "items" not in results.get(FULL, {}):
         return "–"
     baseline, candidate = (_ITEMS.validate_python(results[each]["items"]) for each in (FULL, name))
-    return cell(judged(plan_of(METHODS[name], shape, SUITE), baseline, candidate))
+    plan = plan_of(METHODS[name], model, SUITE, calibrations=list_calibrations(Settings().root))
+    return cell(judged(plan, baseline, candidate))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.calibrations import list_calibrations
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
@@ -74,4 +75,5 @@ def check(document: Document, settings: Settings) -> None:
             policy=policy,
             device=settings.device,
             allowed_arguments=settings.allowed_engine_args,
+            calibrations=list_calibrations(settings.root),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gatekeeper.calibrations import list_calibrations
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.cli.database import reachable_database
 from gatekeeper.cli.environment import load_settings
@@ -41,6 +42,7 @@ def plan(*, words: tuple[str, ...], policy: str | None, suite: str | None) -> No
         policy=get_policy(change.policy or chosen.policy, extra=settings.catalog_dir),
         device=settings.device,
         allowed_arguments=settings.allowed_engine_args,
+        calibrations=list_calibrations(settings.root),
     )
     click.echo(
         render_plan(resolved, shape_source=shape_source, foresight=_foresight(resolved, settings)), nl=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gatekeeper.cli import (
+    calibrate,
     compare,
     demo,
     detect,
@@ -54,6 +55,7 @@ for command in (
     webhook.webhook,
     compare.compare,
     models.model,
+    calibrate.calibrate,
     policy.policy,
     presets.presets,
     explore.explore,

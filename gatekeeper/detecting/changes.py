@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 from gatekeeper.detecting.commands import Serving
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS, parse_serve_command
+from gatekeeper.domain.vllm_command import SKIP_LAYERS, parse_serve_command
+from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS
 
 Flags = dict[str, str | None]
 """Flag without dashes -> value, None for a switch."""
@@ -19,6 +21,7 @@ Flags = dict[str, str | None]
 KV_FLAGS: Final = frozenset(
     {
         "kv-cache-dtype",
+        SKIP_LAYERS,
         "kv-offloading-size",
         *SWITCHES.values(),
         *(flag[2:] for flag, _ in SCALAR_FLAGS.values()),
@@ -165,11 +168,11 @@ def _flags(words: Sequence[str]) -> Flags:
         _drop_opposite(found, name)
         if equals:
             found[name] = value
-        elif index < len(words) and not _is_flag(words[index]):
-            found[name] = words[index]
-            index += 1
         else:
-            found[name] = None
+            following = list(takewhile(lambda later: not _is_flag(later), words[index:]))
+            taken = following if name == SKIP_LAYERS else following[:1]
+            found[name] = " ".join(taken) if taken else None
+            index += len(taken)
     return found
 
 

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gatekeeper.domain.errors import FieldProblem
-from gatekeeper.domain.kv_config import Fp8, GgmlBlocks, Int4, KVConfig, Quantization, Reuse, Scheduling
+from gatekeeper.domain.kv_config import (
+    Fp8,
+    GgmlBlocks,
+    Int4,
+    KVConfig,
+    Quantization,
+    Reuse,
+    Scheduling,
+    skipped_layers,
+)
 
 CapableEngine = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -122,6 +131,13 @@ def capability_problems(
                 allowed=", ".join(sorted(capability.evictions)),
             )
         )
+    problems += [
+        FieldProblem(
+            field=f"{arm}.{axis}.skip_layers", problem=f"{engine} treats all layers alike", allowed="absent"
+        )
+        for axis, part in (("quantization", config.quantization), ("eviction", config.eviction))
+        if skipped_layers(part) and engine != "vllm"
+    ]
     return [*problems, *_silent(engine, capability, config, arm), *_one_flag_for_two(engine, config, arm)]
 
 

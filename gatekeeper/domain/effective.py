@@ -10,12 +10,15 @@ from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
     Fp8,
     KVConfig,
+    KvQuant,
     NoEviction,
     NoQuantization,
     SlidingWindow,
     TopK,
     TurboQuant,
+    skipped_layers,
 )
+from gatekeeper.domain.kv_memory import layers_in_16_bits
 from gatekeeper.domain.measurement import EffectiveConfig, Evidence
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.vllm_flags import same_argument
@@ -56,8 +59,10 @@ def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...
     return (
         _dtype(plan, effective),
         *_stored(plan.config, effective),
+        *_skipped(plan, effective),
         *_bytes(plan, effective),
         *_scales(plan.config, effective),
+        *_calibration(plan.config, effective),
         *_window(plan.config, effective),
         *_kept(plan.config, effective),
         *_fields(plan, effective),
@@ -97,10 +102,10 @@ def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
     quantized = [name for name in types if name not in SIXTEEN_BIT and not name.startswith("float32")]
     if sixteen_bit:
         agrees = all(name in SIXTEEN_BIT for name in types)
-    elif isinstance(
-        config.quantization, TurboQuant
-    ):  # the engine leaves the first and last layers as they are
-        agrees = bool(quantized)
+    elif skipped_layers(config.quantization) or isinstance(config.quantization, TurboQuant):
+        agrees = bool(
+            quantized
+        )  # `_skipped` looks which; of TurboQuant the engine leaves the first and last as they are
     else:
         agrees = len(quantized) == len(types)
     yield Observation(
@@ -110,6 +115,23 @@ def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
         agrees=agrees if types else None,
         evidence=effective.evidence.get("stored_types"),
         reason="" if types else NOT_SAID,
+    )
+
+
+def _skipped(plan: ArmPlan, effective: EffectiveConfig) -> Iterator[Observation]:
+    """The layers that stay in 16 bits, by the tensors that they have."""
+    quantization, shape, seen = plan.config.quantization, plan.model.shape, effective.sixteen_bit_layers
+    asked = skipped_layers(quantization)
+    if not asked:
+        return
+    expected = sorted(asked if shape is None else layers_in_16_bits(shape, quantization))
+    yield Observation(
+        setting="quantization.skip_layers",
+        requested=", ".join(map(str, expected)),
+        effective=None if seen is None else ", ".join(map(str, seen)) or "none",
+        agrees=None if seen is None else list(seen) == expected,
+        evidence=effective.evidence.get("sixteen_bit_layers"),
+        reason=NOT_SAID if seen is None else "",
     )
 
 
@@ -170,11 +192,25 @@ def _scale_phrase(effective: EffectiveConfig) -> str:
     return f"{spread}, 1.0 in {unit} of {unit + scaled} layers" if unit else f"{spread}{warned}"
 
 
+def _calibration(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
+    """The calibration that the plan names. An engine that does not name one has none."""
+    if isinstance(config.quantization, KvQuant):
+        yield Observation(
+            setting="quantization.calibration",
+            requested=str(config.quantization.calibration),
+            effective=effective.calibration,
+            agrees=effective.calibration == config.quantization.calibration,
+            evidence=effective.evidence.get("calibration"),
+        )
+
+
 def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
     """A sliding window is asked of every layer; what the layers have counts more than the configuration's figure."""
     if not isinstance(config.eviction, SlidingWindow):
         return
-    window, layers = config.eviction.window, effective.windows
+    window, layers = config.eviction.window, dict(effective.windows)
+    if len(skipped_layers(config.eviction)) == layers.get("none", 0):
+        layers.pop("none", None)  # which they are, `_kept` looks
     figures = [effective.sliding_window] if effective.sliding_window is not None else []
     named = "windows" if layers else "sliding_window"
     yield Observation(

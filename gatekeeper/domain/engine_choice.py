@@ -12,6 +12,7 @@ from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.errors import FieldProblem
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.layer_problems import layer_problems
 
 NO_POOL_OF_BLOCKS: Final = (
     "{engine}: it is not told how many blocks its pool has, which only vLLM has a flag for"
@@ -62,6 +63,15 @@ def _problems(
 
 
 def _of_arm(
+    engine: EngineName, arm: str, config: KVConfig, device: vllm_flags.Device, shape: ModelShape | None
+) -> list[FieldProblem]:
+    return [
+        *layer_problems(config, arm=arm, shape=shape),
+        *_of_engine(engine, arm, config, device, shape),
+    ]
+
+
+def _of_engine(
     engine: EngineName, arm: str, config: KVConfig, device: vllm_flags.Device, shape: ModelShape | None
 ) -> list[FieldProblem]:
     if engine == "vllm":

@@ -23,7 +23,7 @@ from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
 from gatekeeper.domain.sample import Sample
 from gatekeeper.domain.sampling import samples_between
-from gatekeeper.domain.scope import Application, applications, bound_of, parts_of, says_nothing
+from gatekeeper.domain.scope import Application, applications, bound_of, parts_of, silences
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.speed import failed_requests
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
@@ -153,11 +153,7 @@ def _left_out(plan: Plan, candidate: ArmRecord) -> Iterator[str]:
     engine = plan.candidate.engine
     if engine != "vllm":
         yield f"Both arms ran on the {engine} engine: {plan.engine_reason}."
-    for rule in plan.policy.rules:
-        metric = METRICS[rule.metric]
-        reason = says_nothing(plan, candidate, suite=metric.suite, mode=rule.mode or "cold")
-        if reason is not None:
-            yield f"{metric.title} does not apply: {reason}."
+    yield from silences(plan, candidate)
 
 
 def _noise(plan: Plan, baseline: ArmRecord, control: ArmRecord | None) -> Noise:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from gatekeeper.domain.accelerators import DeviceName, memory_bytes
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
-from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
     Budgeted,
     Eviction,
@@ -29,7 +29,14 @@ from gatekeeper.domain.kv_config import (
     TopK,
     TurboQuant,
 )
-from gatekeeper.domain.kv_memory import GIB, LayerGroup, ModelShape, kv_bytes_per_token, token_bits
+from gatekeeper.domain.kv_memory import (
+    GIB,
+    LayerGroup,
+    ModelShape,
+    kv_bytes_per_token,
+    layers_in_16_bits,
+    token_bits,
+)
 from gatekeeper.domain.kv_storage import full_precision_tokens
 
 DEFAULT_MEMORY_SHARE: Final = 0.92
@@ -124,7 +131,7 @@ def memory_account(shape: ModelShape, question: MemoryQuestion) -> MemoryAccount
     by_layer = _by_layer(shape, question)
     account = MemoryAccount(
         bytes_per_token=kv_bytes_per_token(shape, question.quantization),
-        tokens_kept=tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens),
+        tokens_kept=sum(by_layer) // len(by_layer),
         tokens_kept_by_layer=by_layer if len(set(by_layer)) > 1 else (),
         bytes_per_sequence=per_sequence,
         total_bytes=per_sequence * question.concurrency,
@@ -164,8 +171,9 @@ def _on_device(question: MemoryQuestion, account: MemoryAccount) -> MemoryAccoun
 def sequence_bytes(shape: ModelShape, question: MemoryQuestion) -> float:
     """The bytes of one sequence, over all devices: what cannot be split among them is there several times."""
     return sum(
-        _group_bytes(shape, group, question, kept) * _copies(group, question.devices)
-        for group, kept in _parts(shape, question)
+        _group_bytes(shape, group, question.model_copy(update={"quantization": scheme}), kept)
+        * _copies(group, question.devices)
+        for group, scheme, kept in _parts(shape, question)
     )
 
 
@@ -175,18 +183,22 @@ def _by_layer(shape: ModelShape, question: MemoryQuestion) -> tuple[int, ...]:
     )
 
 
-def _parts(shape: ModelShape, question: MemoryQuestion) -> Iterator[tuple[LayerGroup, int]]:
-    """Layers that cache alike and keep as many tokens, with that number.
+def _parts(shape: ModelShape, question: MemoryQuestion) -> Iterator[tuple[LayerGroup, Quantization, int]]:
+    """Layers that store alike and keep as many tokens: with how, and with that number.
 
-    A shape does not say which layers of a hybrid model are the others, so there a policy that tells layers apart counts
-    with its mean.
+    A shape does not say which layers of a hybrid model are the others, so there schemes and policies that tell layers
+    apart count with their mean.
     """
-    if shape.is_uniform:
-        for kept, layers in Counter(_by_layer(shape, question)).items():
-            yield replace(shape.groups[0], layers=layers), kept
+    by_layer = _by_layer(shape, question)
+    if not shape.is_uniform:
+        mean = sum(by_layer) // len(by_layer)
+        yield from ((group, question.quantization, mean) for group in shape.groups)
         return
-    kept = tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens)
-    yield from ((group, kept) for group in shape.groups)
+    plain = layers_in_16_bits(shape, question.quantization)
+    alike = Counter((kept, layer in plain) for layer, kept in enumerate(by_layer))
+    for (kept, is_plain), layers in alike.items():
+        scheme = NoQuantization() if is_plain else question.quantization
+        yield replace(shape.groups[0], layers=layers), scheme, kept
 
 
 def _copies(group: LayerGroup, devices: int) -> float:
@@ -197,11 +209,16 @@ def _copies(group: LayerGroup, devices: int) -> float:
 def _group_bytes(shape: ModelShape, group: LayerGroup, question: MemoryQuestion, kept: int) -> float:
     tokens, block = group.tokens(kept), question.block_size or 1
     places = math.ceil(tokens / block) * block
-    quantized = places * token_bits(shape, group, question.quantization) / 8
+    native_bits = 8 * shape.bytes_per_element
+    bits = (
+        group.token_bits(question.quantization, native_bits=native_bits)
+        if shape.is_uniform
+        else token_bits(shape, group, question.quantization)
+    )
+    quantized = places * bits / 8
     keys, values = full_precision_tokens(question.quantization, tokens)
     if not keys and not values:
         return quantized
-    native_bits = 8 * shape.bytes_per_element
     vectors = group.layers * group.heads
     full = vectors * native_bits * (keys * group.key_dim + values * group.value_dim) / 8
     return quantized + full - _waiting_bytes(group, question.quantization, keys=keys, values=values)

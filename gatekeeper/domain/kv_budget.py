@@ -1,11 +1,14 @@
 """How many tokens of a sequence an eviction policy keeps, in all layers alike or layer by layer.
 
-`evicted_fraction` is the share of the prompt's tokens that leave, over all layers; `budget_tokens` is what stays of
-them in a layer, the mean where layers differ.
+`evicted_fraction` is the share of the prompt's tokens that leave, over all layers, also those that are skipped;
+`budget_tokens` is what stays of them in a layer that is not, the mean where layers differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import repeat
 from typing import Final, assert_never
 
 from gatekeeper.domain.kv_config import (
@@ -20,6 +23,7 @@ from gatekeeper.domain.kv_config import (
     SnapKv,
     StreamingLlm,
     TopK,
+    skipped_layers,
 )
 
 PYRAMID_STEEPNESS: Final = 20
@@ -27,7 +31,7 @@ PYRAMID_STEEPNESS: Final = 20
 
 
 def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> int:
-    """How many tokens of a sequence stay in a layer without a window of its own; the mean over layers."""
+    """How many tokens of a sequence stay in a layer without a window of its own, if none is skipped; their mean."""
     match eviction:
         case NoEviction() | TopK():
             return context  # top-k reads less, and frees nothing
@@ -46,16 +50,23 @@ def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> 
 def kept_by_layer(
     eviction: Eviction, context: int, *, layers: int, decode_tokens: int = 0
 ) -> tuple[int, ...]:
-    """The same for each of a model's layers, the lowest first; their sum is that of the mean."""
-    kept = tokens_kept(eviction, context, decode_tokens=decode_tokens)
-    if not isinstance(eviction, PyramidKv):
-        return (kept,) * layers
-    prompt = context - decode_tokens
-    window = min(eviction.observation_window, prompt)
-    return tuple(
-        window + chosen + decode_tokens
-        for chosen in _pyramid(kept - decode_tokens - window, prompt - window, layers)
-    )
+    """The same for each of a model's layers, the lowest first; layers that the policy skips keep everything.
+
+    A share that skipped layers do not give up leaves the others.
+    """
+    whole = {layer for layer in skipped_layers(eviction) if layer < layers}
+    decoded = 0 if isinstance(eviction, HeavyHitter) else decode_tokens
+    if isinstance(eviction, Budgeted):
+        chosen: Iterator[int] = iter(_budgets(eviction, context - decoded, layers=layers, whole=len(whole)))
+    else:
+        chosen = repeat(tokens_kept(eviction, context))
+        decoded = 0
+    return tuple(context if layer in whole else next(chosen) + decoded for layer in range(layers))
+
+
+def largest_fraction(eviction: Eviction, layers: int) -> float:
+    """No larger share can leave, over all layers, while those that are skipped keep everything."""
+    return 1 - len(skipped_layers(eviction)) / layers
 
 
 def _budget(eviction: Budgeted, tokens: int) -> int:
@@ -66,18 +77,31 @@ def _budget(eviction: Budgeted, tokens: int) -> int:
     return min(tokens, eviction.budget_tokens or tokens)
 
 
-def _pyramid(mean: int, limit: int, layers: int) -> tuple[int, ...]:
-    """Budgets that fall linearly from the lowest to the highest layer, none above `limit`, with this mean.
+def _budgets(eviction: Budgeted, prompt: int, *, layers: int, whole: int) -> tuple[int, ...]:
+    """What stays of a prompt in each layer that the policy governs; `whole` others keep all of it."""
+    governed = layers - whole
+    total = governed * _budget(eviction, prompt)
+    if eviction.evicted_fraction is not None:
+        total = max(governed, layers * _budget(eviction, prompt) - whole * prompt)
+    if isinstance(eviction, PyramidKv):
+        window = min(eviction.observation_window, prompt)
+        if total > governed * window:
+            beyond = _falling(total - governed * window, limit=prompt - window, layers=governed)
+            return tuple(window + budget for budget in beyond)
+    return tuple(total // governed + (layer < total % governed) for layer in range(governed))
 
-    The highest layer has mean / `PYRAMID_STEEPNESS`, the lowest what makes the mean right; where that is more than
-    there is, the highest has more (Cai et al. 2024, PyramidKV, section 4.2). A mean of nothing, or less, stays even.
+
+def _falling(total: int, *, limit: int, layers: int) -> tuple[int, ...]:
+    """Budgets that fall linearly from the lowest to the highest layer, none above `limit`, and add up to `total`.
+
+    The highest layer has the mean / `PYRAMID_STEEPNESS`, the lowest what makes the mean right; where that is more than
+    there is, the highest has more (Cai et al. 2024, PyramidKV, section 4.2).
     """
-    if mean <= 0 or layers == 1:
-        return (mean,) * layers
-    lowest = min(2 * mean - mean // PYRAMID_STEEPNESS, limit)
-    fall = 2 * lowest - 2 * mean  # from the lowest to the highest
-    budgets = [(lowest * (layers - 1) - fall * layer) // (layers - 1) for layer in range(layers)]
-    left_over = layers * mean - sum(budgets)  # of rounding down; the lower layers get one more each
+    mean = Fraction(total, layers)
+    lowest = min(mean * (2 - Fraction(1, PYRAMID_STEEPNESS)), Fraction(limit)) if layers > 1 else mean
+    step = 2 * (lowest - mean) / max(layers - 1, 1)
+    budgets = [int(lowest - step * layer) for layer in range(layers)]
+    left_over = total - sum(budgets)  # of rounding down; the lower layers get one more each
     for layer in [layer for layer, budget in enumerate(budgets) if budget < limit][:left_over]:
         budgets[layer] += 1
     return tuple(budgets)

@@ -5,11 +5,21 @@ Every field is closed and typed. `None` always means "the engine's own default",
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, assert_never
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gatekeeper.domain.base import Closed, Fraction, NonNegativeInt, PositiveInt
+
+
+def _distinct(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(layers)) < len(layers):
+        raise ValueError("a layer is there twice")
+    return tuple(sorted(layers))
+
+
+LayerIndices = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_distinct)]
+"""Layers of the model, the lowest is 0; kept in ascending order."""
 
 # --- quantization ----------------------------------------------------------------------------------------------------
 
@@ -20,46 +30,52 @@ class NoQuantization(Closed):
     scheme: Literal["none"] = "none"
 
 
-class Fp8(Closed):
+class Quantized(Closed):
+    """A scheme. `skip_layers`: those whose keys and values stay in 16 bits, as vLLM's flag of that name has it."""
+
+    skip_layers: LayerIndices | None = None
+
+
+class Fp8(Quantized):
     """8-bit floats. `scales`: 1.0 everywhere, read from the checkpoint, or calibrated beforehand."""
 
     scheme: Literal["fp8_e4m3", "fp8_e5m2"]
     scales: Literal["unit", "checkpoint", "calibrated"] = "unit"
 
 
-class Int8(Closed):
+class Int8(Quantized):
     """8-bit integers, one scale per token and head."""
 
     scheme: Literal["int8"]
 
 
-class Int4(Closed):
+class Int4(Quantized):
     """4-bit integers. `group_size`: channels that share a scale; absent means one scale per token and head."""
 
     scheme: Literal["int4"]
     group_size: PositiveInt | None = None
 
 
-class Nvfp4(Closed):
+class Nvfp4(Quantized):
     """4-bit floats with an FP8 scale per 16 values."""
 
     scheme: Literal["nvfp4"]
 
 
-class TurboQuant(Closed):
+class TurboQuant(Quantized):
     """Rotated vector quantization, named as vLLM names its variants."""
 
     scheme: Literal["turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"]
 
 
-class Nf4(Closed):
+class Nf4(Quantized):
     """4-bit normal floats with one absolute maximum per block (Dettmers et al. 2023, QLoRA)."""
 
     scheme: Literal["nf4"]
     block_size: PositiveInt = 64
 
 
-class Kivi(Closed):
+class Kivi(Quantized):
     """Keys per channel, values per token, the newest tokens in full precision (Liu et al. 2024, KIVI)."""
 
     scheme: Literal["kivi"]
@@ -68,18 +84,26 @@ class Kivi(Closed):
     residual_length: NonNegativeInt = 128
 
 
-class KvQuant(Closed):
-    """Non-uniform per-channel keys before rotation, with sparse outliers (Hooper et al. 2024, KVQuant)."""
+OutlierFraction = Annotated[float, Field(ge=0.0, lt=0.5)]
+CalibrationId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class KvQuant(Quantized):
+    """Non-uniform per-channel keys before rotation, with sparse outliers (Hooper et al. 2024, KVQuant).
+
+    `calibration`: the id of one that was made for the model; absent: the newest that there is, which a plan then names.
+    """
 
     scheme: Literal["kvquant"]
     bits: Literal[2, 3, 4]
-    outlier_fraction: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
+    outlier_fraction: OutlierFraction = 0.01
+    calibration: CalibrationId | None = None
 
 
 GgmlType = Literal["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
-class GgmlBlocks(Closed):
+class GgmlBlocks(Quantized):
     """llama.cpp's formats, in which blocks of 32 elements share a 16-bit scale.
 
     `values`: the format of values where it is not that of keys.
@@ -103,14 +127,20 @@ class NoEviction(Closed):
     policy: Literal["none"] = "none"
 
 
-class SlidingWindow(Closed):
+class Evicting(Closed):
+    """A policy. `skip_layers`: those in which every token stays, and every query sees all."""
+
+    skip_layers: LayerIndices | None = None
+
+
+class SlidingWindow(Evicting):
     """Each token attends to the last `window` tokens only."""
 
     policy: Literal["sliding_window"]
     window: PositiveInt
 
 
-class StreamingLlm(Closed):
+class StreamingLlm(Evicting):
     """The first `sinks` tokens and the last `window` tokens stay (Xiao et al. 2024, StreamingLLM)."""
 
     policy: Literal["streaming_llm"]
@@ -118,14 +148,14 @@ class StreamingLlm(Closed):
     window: PositiveInt
 
 
-class TopK(Closed):
+class TopK(Evicting):
     """Each query attends to its `k` highest-scoring keys; nothing is freed."""
 
     policy: Literal["topk"]
     k: PositiveInt
 
 
-class Budgeted(Closed):
+class Budgeted(Evicting):
     """A policy with one budget: the share of tokens evicted, or the number of tokens kept."""
 
     evicted_fraction: Fraction | None = None
@@ -184,6 +214,18 @@ Eviction = Annotated[
     Field(discriminator="policy"),
 ]
 
+
+def skipped_layers(part: Quantization | Eviction) -> frozenset[int]:
+    """The layers that a scheme or a policy leaves as they are."""
+    match part:
+        case NoQuantization() | NoEviction():
+            return frozenset()
+        case Quantized(skip_layers=layers) | Evicting(skip_layers=layers):
+            return frozenset(layers or ())
+        case _:
+            assert_never(part)
+
+
 # --- reuse and scheduling --------------------------------------------------------------------------------------------
 
 
@@ -240,10 +282,12 @@ class KVConfig(Closed):
                 + (f"-{bits}" if bits else "")
                 + (f"/{values}" if values else "")
                 + (f" ({scales} scales)" if scales != "unit" else "")
+                + _skipping(self.quantization)
             )
         if self.eviction.policy != "none":
-            parameters = self.eviction.model_dump(exclude={"policy"}, exclude_none=True)
-            parts.append(f"{self.eviction.policy}({', '.join(str(value) for value in parameters.values())})")
+            parameters = self.eviction.model_dump(exclude={"policy", "skip_layers"}, exclude_none=True)
+            values = ", ".join(str(value) for value in parameters.values())
+            parts.append(f"{self.eviction.policy}({values}){_skipping(self.eviction)}")
         if self.reuse.prefix_caching:
             parts.append("prefix caching")
         if self.reuse.offload_gib:
@@ -251,3 +295,8 @@ class KVConfig(Closed):
         parts += [f"{key}={value}" for key, value in self.scheduling.model_dump(exclude_none=True).items()]
         parts += [f"{key}={value}" for key, value in self.engine_args.items()]
         return parts
+
+
+def _skipping(part: Quantization | Eviction) -> str:
+    layers = sorted(skipped_layers(part))
+    return f" without layers {', '.join(map(str, layers))}" if layers else ""

@@ -16,7 +16,7 @@ from pydantic import ValidationError, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import NoQuantization, Quantization, TurboQuant
+from gatekeeper.domain.kv_config import NoQuantization, Quantization, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_storage import TURBOQUANT_SKIPPED, vector_bits
 from gatekeeper.domain.model_config import shape_fields
 
@@ -139,16 +139,23 @@ class ModelShape(Closed):
 
 
 def token_bits(shape: ModelShape, group: LayerGroup, quantization: Quantization) -> float:
-    """Bits of one token in all layers of a group.
-
-    vLLM keeps the first and last two layers in 16 bits under TurboQuant, except in hybrid models.
-    """
+    """Bits of one token in all layers of a group; layers in 16 bits are taken to be spread evenly over groups."""
     native_bits = 8 * shape.bytes_per_element
     quantized = group.token_bits(quantization, native_bits=native_bits)
-    if not isinstance(quantization, TurboQuant) or shape.uncached_layers:
+    skipped = len(layers_in_16_bits(shape, quantization))
+    if not skipped:
         return quantized
-    share = 2 * min(TURBOQUANT_SKIPPED, shape.layers // 2) / shape.layers
-    return quantized * (1 - share) + share * group.token_bits(NoQuantization(), native_bits=native_bits)
+    plain = group.token_bits(NoQuantization(), native_bits=native_bits)
+    return (quantized * (shape.layers - skipped) + plain * skipped) / shape.layers
+
+
+def layers_in_16_bits(shape: ModelShape, quantization: Quantization) -> frozenset[int]:
+    """Those that the scheme is told to skip; of TurboQuant also the first and last two, except in hybrid models."""
+    told = frozenset(layer for layer in skipped_layers(quantization) if layer < shape.layers)
+    if not isinstance(quantization, TurboQuant) or shape.uncached_layers:
+        return told
+    ends = min(TURBOQUANT_SKIPPED, shape.layers // 2)
+    return told | {*range(ends), *range(shape.layers - ends, shape.layers)}
 
 
 def kv_bytes_per_token(shape: ModelShape, quantization: Quantization) -> float:

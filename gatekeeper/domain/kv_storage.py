@@ -47,6 +47,9 @@ TURBOQUANT_BITS: Final[Mapping[str, tuple[int, int]]] = {
 TURBOQUANT_SKIPPED: Final = 2
 """So many layers at either end vLLM leaves in 16 bits, at most half of them."""
 
+KVQUANT_SPARED: Final = 1
+"""So many tokens at the start of a sequence stay in 16 bits: the attention sink (Hooper et al. 2024, section 3.5)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorBits:
@@ -61,8 +64,8 @@ def vector_bits(
 ) -> VectorBits:
     """Bits per vector, with scales, zero points, norms and outliers; `kv_heads` share what is kept once per token.
 
-    A latent cache is one key vector without a value. KIVI's recent tokens in full precision are counted by
-    `full_precision_tokens`.
+    A latent cache is one key vector without a value. Tokens that KIVI and KVQuant leave in full precision are
+    counted by `full_precision_tokens`.
     """
 
     match quantization:
@@ -77,8 +80,8 @@ def vector_bits(
             return VectorBits(key=key_dim * GGML_BITS[keys], value=value_dim * GGML_BITS[values or keys])
         case TurboQuant(scheme=scheme):
             return _turboquant(scheme, key_dim, value_dim)
-        case KvQuant(bits=bits, outlier_fraction=outliers):
-            return _kvquant(bits + outliers * 32, key_dim, value_dim, kv_heads)
+        case KvQuant():
+            return _kvquant(quantization, key_dim, value_dim, kv_heads)
         case _:
             per_element = _element_bits(quantization, native_bits)
             return VectorBits(key=key_dim * per_element, value=value_dim * per_element)
@@ -101,14 +104,22 @@ def _element_bits(quantization: NoQuantization | Fp8 | Nvfp4 | Nf4 | Kivi, nativ
             assert_never(quantization)
 
 
-def _kvquant(per_element: float, key_dim: int, value_dim: int, kv_heads: int) -> VectorBits:
+def _kvquant(quantization: KvQuant, key_dim: int, value_dim: int, kv_heads: int) -> VectorBits:
     """An outlier is a 16-bit value and a 16-bit index beside the dense matrix (Hooper et al. 2024, section 3.4).
 
     Of values, a token has one 16-bit scale and one zero point over all heads; those of keys are calibrated.
     """
-    return VectorBits(
-        key=key_dim * per_element, value=value_dim * per_element + (32 / kv_heads if value_dim else 0)
+    key, value = (
+        quantization.bits * width
+        + 32 * kvquant_outliers(quantization, width=width, kv_heads=kv_heads) / kv_heads
+        for width in (key_dim, value_dim)
     )
+    return VectorBits(key=key, value=value + (32 / kv_heads if value_dim else 0))
+
+
+def kvquant_outliers(quantization: KvQuant, *, width: int, kv_heads: int) -> int:
+    """How many elements a layer keeps apart of one token's keys, or of its values, over all heads: whole ones."""
+    return math.ceil(round(quantization.outlier_fraction * width * kv_heads, 6))
 
 
 def _per_vector(bits: int, key_dim: int, value_dim: int) -> VectorBits:
@@ -131,8 +142,10 @@ def full_precision_tokens(quantization: Quantization, tokens: int) -> tuple[int,
     """How many of a sequence's keys and values are still in 16 bits.
 
     KIVI quantizes keys `residual_length` at a time, so those since the last multiple wait, and always keeps as many
-    values (Liu et al. 2024, section 3 and the authors' implementation).
+    values (Liu et al. 2024, section 3 and the authors' implementation). KVQuant never quantizes a sequence's start.
     """
+    if isinstance(quantization, KvQuant):
+        return min(tokens, KVQUANT_SPARED), min(tokens, KVQUANT_SPARED)
     if isinstance(quantization, Kivi) and quantization.residual_length:
         return tokens % quantization.residual_length, min(tokens, quantization.residual_length)
     return 0, 0

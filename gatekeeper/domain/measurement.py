@@ -152,6 +152,8 @@ class EffectiveConfig:
     kv_tensor_bytes: int | None = None
     stored_types: Mapping[str, int] = field(default_factory=dict)
     """Element type of the cache tensors, such as `uint8` -> number of layers."""
+    sixteen_bit_layers: Sequence[int] | None = None
+    """Layers whose cache tensors have 16-bit elements, in ascending order."""
     windows: Mapping[str, int] = field(default_factory=dict)
     """Attention window in tokens, or `none` -> number of layers."""
     eviction: Mapping[str, object] | None = None
@@ -170,6 +172,8 @@ class EffectiveConfig:
     """Layers with a quantized cache and any other scale."""
     scale_warning: str | None = None
     """The engine's warning that some layer's scales are 1.0."""
+    calibration: str | None = None
+    """The id of the calibration by which the cache is quantized."""
     block_size: int | None = None
     prefix_caching: bool | None = None
     offload_gib: float | None = None

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from gatekeeper.domain import reference_engine
 from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.calibration import Calibration, calibrated
 from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
 from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.engine_flags import START, cache_name, engine_flags
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import KVConfig, TurboQuant
+from gatekeeper.domain.kv_config import KVConfig, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.policy import Policy
@@ -55,10 +57,13 @@ class ArmPlan(Closed):
     def predicted_kv_bytes_per_token(self) -> float | None:
         """What the pool should spend per token, or None where that is unknown.
 
-        Unknown is a model without a shape, hybrid layers and TurboQuant, whose pools have pages of several kinds.
+        Unknown is a model without a shape, and where pools have pages of several kinds: hybrid layers, TurboQuant, and
+        layers that vLLM skips.
         """
         shape, quantization = self.model.shape, self.config.quantization
         if shape is None or not shape.is_uniform or isinstance(quantization, TurboQuant):
+            return None
+        if self.engine == "vllm" and skipped_layers(quantization):
             return None
         return kv_bytes_per_token(shape, quantization)
 
@@ -188,8 +193,12 @@ def make_plan(
     policy: Policy,
     device: Device,
     allowed_arguments: frozenset[str],
+    calibrations: Sequence[Calibration] = (),
 ) -> Plan:
-    """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work."""
+    """Resolve a change into a plan, or raise InvalidInput naming every field that cannot work.
+
+    `calibrations`: those that there are, the preferred first.
+    """
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
     problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
     problems += _idle_problems(change, device)
@@ -198,6 +207,10 @@ def make_plan(
     for arm, config in configs.items():
         problems += _argument_problems(config, arm, allowed_arguments)
         problems += _scheduling_problems(config, arm, suite)
+        configs[arm], lacking = calibrated(
+            config, arm=arm, name=model.name, source=model.source, revision=model.revision, known=calibrations
+        )
+        problems += lacking
     if problems:
         raise InvalidInput(problems)
     arms = {

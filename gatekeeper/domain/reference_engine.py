@@ -16,17 +16,21 @@ from gatekeeper.domain.kv_config import (
     Int4,
     Kivi,
     KVConfig,
+    KvQuant,
     Nf4,
 )
 from gatekeeper.domain.kv_memory import ModelShape
 
-SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi")
+SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi", "kvquant")
 POLICIES: Final = (
     "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "pyramidkv", "tova", "expected_attention", "knorm",
     "keydiff", "topk",
 )  # fmt: skip
 FREES_NOTHING: Final = ("none", "topk")
 """Policies that go with KIVI: tokens whose keys share scales can't leave one by one."""
+
+ALIKE_IN_ALL_HEADS: Final = ("none", "topk", "sliding_window", "streaming_llm", "tova")
+"""Policies that go with KVQuant, whose tokens have one scale and one list of outliers for all heads."""
 
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
 DTYPES: Final = ("float32", "bfloat16", "float16")
@@ -79,6 +83,9 @@ def _eviction(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
     elif isinstance(config.quantization, Kivi) and policy not in FREES_NOTHING:
         problem = "KIVI's keys share scales in groups of tokens, from which none can leave alone"
         yield FieldProblem(field=field, problem=problem, allowed=", ".join(FREES_NOTHING))
+    elif isinstance(config.quantization, KvQuant) and policy not in ALIKE_IN_ALL_HEADS:
+        problem = "KVQuant's tokens share scales and outliers over all heads, so one can't stay in some of them only"
+        yield FieldProblem(field=field, problem=problem, allowed=", ".join(ALIKE_IN_ALL_HEADS))
 
 
 def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.item_samples import tasks_of
-from gatekeeper.domain.kv_config import TopK
+from gatekeeper.domain.kv_config import Budgeted, TopK
 from gatekeeper.domain.measurement import EVICTED_TOKENS, Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
@@ -62,18 +62,34 @@ def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple
 def says_nothing(plan: Plan, candidate: ArmRecord, *, suite: str, mode: Mode) -> str | None:
     """Why what a suite measured in a mode is no evidence of the change; None where it is.
 
-    Where an eviction policy is all that changes, items of which nothing was evicted would have come out the same
-    without it. Top-k evicts nothing and reads less.
+    Where an eviction policy is all that changes, tokens that were read before it compressed anything, or items of which
+    nothing was evicted, would have come out the same without it. Top-k evicts nothing and reads less.
     """
-    before, after = plan.baseline.config, plan.candidate.config
     reason = left_out(plan.candidate.engine, suite=suite, mode=mode)
-    if reason is not None or isinstance(after.eviction, TopK) or before.quantization != after.quantization:
+    before, after = plan.baseline.config, plan.candidate.config
+    if reason is not None or before.quantization != after.quantization:
         return reason
-    idle = any(
+    if mode == "prefill" and isinstance(after.eviction, Budgeted):
+        return (
+            f"its tokens are a part of the prompt, which {after.eviction.policy} compresses when it is over"
+        )
+    idle = not isinstance(after.eviction, TopK) and any(
         (exercise.suite, exercise.mode, exercise.counter, exercise.moved) == (suite, mode, EVICTED_TOKENS, 0)
         for exercise in candidate.exercises
     )
     return f"its items are so short that {after.eviction.policy} evicted nothing" if idle else None
+
+
+def silences(plan: Plan, candidate: ArmRecord) -> Iterator[str]:
+    """A note for each rule and mode of which nothing is known, and why."""
+    measured = measured_modes(plan.suite, candidate.plan.config, candidate.effective)
+    for rule in plan.policy.rules:
+        metric = METRICS[rule.metric]
+        for mode in expected_modes(rule, measured):
+            reason = says_nothing(plan, candidate, suite=metric.suite, mode=mode)
+            if reason is not None:
+                where = "" if mode == "cold" else f" in {mode} mode"
+                yield f"{metric.title} does not apply{where}: {reason}."
 
 
 def _groups(rule: Rule, baseline: ArmRecord, candidate: ArmRecord) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""vLLM's serve flags and the typed configuration, in both directions.
+"""vLLM's serve flags for a typed configuration; `vllm_command` is the way back.
 
 Checked against vLLM 0.32's `EngineArgs` and its `CacheDType`. Pure: strings in, values out.
 """
@@ -6,10 +6,10 @@ Checked against vLLM 0.32's `EngineArgs` and its `CacheDType`. Pure: strings in,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, assert_never
+from collections.abc import Mapping
+from typing import Final, Literal, assert_never
 
-from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.errors import FieldProblem
 from gatekeeper.domain.kv_config import (
     EngineArgument,
     Fp8,
@@ -24,8 +24,10 @@ from gatekeeper.domain.kv_config import (
     NoQuantization,
     Nvfp4,
     Quantization,
+    Quantized,
     SlidingWindow,
     TurboQuant,
+    skipped_layers,
 )
 from gatekeeper.domain.kv_memory import ModelShape
 
@@ -63,6 +65,7 @@ FORBIDDEN_ARGUMENTS: Final = frozenset(
 
 TYPED_ARGUMENTS: Final[Mapping[str, str]] = {
     "kv-cache-dtype": "quantization.scheme",
+    "kv-cache-dtype-skip-layers": "quantization.skip_layers",
     "hf-overrides": "eviction",
     "kv-offloading-size": "reuse.offload_gib",
     **{switch: ".".join(place) for place, switch in SWITCHES.items()},
@@ -151,6 +154,14 @@ def unsupported(config: KVConfig, *, arm: str, device: Device) -> list[FieldProb
                 allowed="none, sliding_window",
             )
         )
+    elif skipped_layers(config.eviction):
+        problems.append(
+            FieldProblem(
+                field=f"{arm}.eviction.skip_layers",
+                problem="on vLLM a window is asked of every layer",
+                allowed="absent",
+            )
+        )
     return problems
 
 
@@ -167,6 +178,8 @@ def serve_flags(config: KVConfig, *, shape: ModelShape | None) -> tuple[str, ...
     if dtype == "auto" and shape is not None and shape.checkpoint_kv_scheme is not None:
         dtype = _sixteen_bit(config)  # `auto` would follow the checkpoint
     flags = ["--kv-cache-dtype", dtype]
+    if isinstance(config.quantization, Quantized) and config.quantization.skip_layers:
+        flags += ["--kv-cache-dtype-skip-layers", *map(str, config.quantization.skip_layers)]
     for (axis, field), switch in SWITCHES.items():
         value = getattr(getattr(config, axis), field)
         if value is not None:
@@ -211,109 +224,3 @@ def argument_flags(name: str, value: EngineArgument) -> list[str]:
             return [f"--no-{name.replace('_', '-')}"]
         case _:
             return [f"{flag}={value}"]  # one word, so that a value can never be read as another flag
-
-
-# --- from a command line ---------------------------------------------------------------------------------------------
-
-
-def parse_serve_command(argv: Sequence[str], *, allowed_arguments: frozenset[str]) -> dict[str, Any]:
-    """Translate `vllm serve MODEL …` into the document of a change (to be validated as any other).
-
-    The baseline is the same command without its KV quantization, offload and explicit prefix caching. What the command
-    leaves out is vLLM's default in both arms. Raises InvalidInput naming each flag that is unknown or forbidden.
-    """
-    words = list(argv)
-    if words[:2] != ["vllm", "serve"] or len(words) < 3 or words[2].startswith("-"):
-        raise InvalidInput(
-            [FieldProblem(field="command", problem="not a serve command", allowed="vllm serve MODEL …")]
-        )
-    candidate: dict[str, Any] = {"reuse": {}, "scheduling": {}, "engine_args": {}}
-    problems = []
-    for name, value in _flag_pairs(words[3:]):
-        problem = _take_flag(candidate, name, value, allowed_arguments)
-        if problem:
-            problems.append(problem)
-    if problems:
-        raise InvalidInput(problems)
-    baseline = {key: candidate[key] for key in ("scheduling", "engine_args")}
-    if "prefix_caching" in candidate["reuse"]:
-        baseline["reuse"] = {"prefix_caching": False}
-    return {"model": words[2], "engine": "vllm", "baseline": baseline, "candidate": candidate}
-
-
-def _flag_pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield (name with dashes, value or None for a switch)."""
-    index = 0
-    while index < len(words):
-        word = words[index]
-        if not word.startswith("--"):
-            raise InvalidInput(
-                [FieldProblem(field="command", problem=f"unexpected word {word!r}", allowed="--flag")]
-            )
-        name, equals, value = word[2:].partition("=")
-        has_next = index + 1 < len(words) and not words[index + 1].startswith("--")
-        index += 1
-        if equals:
-            yield name.replace("_", "-"), value
-        elif has_next:
-            yield name.replace("_", "-"), words[index]
-            index += 1
-        else:
-            yield name.replace("_", "-"), None
-
-
-def _take_flag(
-    candidate: dict[str, Any], name: str, value: str | None, allowed_arguments: frozenset[str]
-) -> FieldProblem | None:
-    """Put one flag into `candidate`, or say why not."""
-    field = f"command --{name}"
-    switches = {switch: place for place, switch in SWITCHES.items()}
-    scalars = {flag[2:]: ("scheduling", key, kind) for key, (flag, kind) in SCALAR_FLAGS.items()}
-    scalars["kv-offloading-size"] = ("reuse", "offload_gib", float)
-    if name.removeprefix("no-") in switches and value is None:
-        axis, key = switches[name.removeprefix("no-")]
-        candidate[axis][key] = not name.startswith("no-")
-        return None
-    if name in scalars and value is not None:
-        axis, key, kind = scalars[name]
-        try:
-            candidate[axis][key] = kind(value)
-        except ValueError:
-            return FieldProblem(field=field, problem=f"{value!r} is not a number", allowed=kind.__name__)
-        return None
-    if name == "kv-cache-dtype":
-        return _take_cache_dtype(candidate, value)
-    if name in FORBIDDEN_ARGUMENTS:
-        return FieldProblem(field=field, problem="this flag is forbidden", allowed="the operator sets it")
-    if name.removeprefix("no-") not in allowed_arguments:
-        return FieldProblem(
-            field=field, problem="unknown or not allowed", allowed=", ".join(sorted(allowed_arguments))
-        )
-    candidate["engine_args"][name.removeprefix("no-")] = (
-        value if value is not None else not name.startswith("no-")
-    )
-    return None
-
-
-def _take_cache_dtype(candidate: dict[str, Any], value: str | None) -> FieldProblem | None:
-    schemes: dict[str, str] = {
-        "auto": "none",
-        "bfloat16": "none",
-        "float16": "none",
-        "fp8": "fp8_e4m3",
-        "fp8_e4m3": "fp8_e4m3",
-        "fp8_e5m2": "fp8_e5m2",
-        "int8_per_token_head": "int8",
-        "int4_per_token_head": "int4",
-        "nvfp4": "nvfp4",
-        "turboquant_k8v4": "turboquant_k8v4",
-        "turboquant_4bit_nc": "turboquant_4bit_nc",
-        "turboquant_k3v4_nc": "turboquant_k3v4_nc",
-        "turboquant_3bit_nc": "turboquant_3bit_nc",
-    }
-    if value not in schemes:
-        return FieldProblem(
-            field="command --kv-cache-dtype", problem=f"unknown {value!r}", allowed=", ".join(schemes)
-        )
-    candidate["quantization"] = {"scheme": schemes[value]}
-    return None

@@ -8,11 +8,12 @@ from typing import Any, Final
 from sqlalchemy.orm import Session
 
 from gatekeeper import catalog
+from gatekeeper.calibrations import list_calibrations
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.documents import parse_change
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.domain.vllm_flags import parse_serve_command
+from gatekeeper.domain.vllm_command import parse_serve_command
 from gatekeeper.settings import Settings
 from gatekeeper.storage import models
 
@@ -50,6 +51,7 @@ def resolve(session: Session, change: Change, *, settings: Settings) -> Plan:
         policy=catalog.get_policy(change.policy or suite.policy, extra=settings.catalog_dir),
         device=settings.device,
         allowed_arguments=settings.allowed_engine_args,
+        calibrations=list_calibrations(settings.root),
     )
     engine_flags(plan)
     return plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor as V1LogitsProcessor
@@ -71,24 +71,31 @@ def cached_layers(config: Any) -> dict[str, Any]:
 
 def account_of(config: Any, layers: Mapping[str, Any]) -> dict[str, Any]:
     """Layers grouped by what they hold, the memory of all cache tensors, and the configuration's plain values."""
-    kinds: dict[tuple[str, str, int | None], list[Any]] = defaultdict(list)
+    kinds: dict[tuple[str, str, int | None], dict[str, Any]] = defaultdict(dict)
     storages: dict[int, int] = {}
-    for layer in layers.values():
+    for name, layer in layers.items():
         types = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors_of(layer)}
         window = getattr(layer, "sliding_window", None)
-        kinds[str(getattr(layer, "kv_cache_dtype", None)), "+".join(sorted(types)), window].append(layer)
+        kinds[str(getattr(layer, "kv_cache_dtype", None)), "+".join(sorted(types)), window][name] = layer
         for tensor in tensors_of(layer):  # layers may share memory
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     return {
         "layers": [
             {"count": len(alike), "kv_cache_dtype": dtype, "stored_as": stored, "sliding_window": window}
-            | scales_of(alike)
+            | {"indices": indices_of(alike)}
+            | scales_of(list(alike.values()))
             for (dtype, stored, window), alike in kinds.items()
         ],
         "cache_bytes": sum(storages.values()),
         "attention_backends": sorted({backend_of(layer) for layer in layers.values()}),
         "config": dict(plain_values(config)),
     }
+
+
+def indices_of(names: Iterable[str]) -> list[int] | None:
+    """The numbers of layers named such as `model.layers.3.self_attn.attn`; None where one has no number of its own."""
+    found = [[int(part) for part in name.split(".") if part.isdecimal()] for name in names]
+    return sorted(parts[0] for parts in found) if all(len(parts) == 1 for parts in found) else None
 
 
 def tensors_of(layer: Any) -> Iterator[Any]:

@@ -38,6 +38,8 @@ CONFIGURED: Final[Mapping[str, tuple[str, type]]] = {
 }
 """Field of ours -> vLLM's name for it, the same in its configuration, in the metrics' labels and in its arguments."""
 
+SIXTEEN_BIT: Final = ("bfloat16", "float16")
+
 DISABLED: Final = re.compile(r"Disabling (chunked prefill|prefix caching)\b")
 """The engine's core may switch these off after the configuration was logged."""
 
@@ -97,6 +99,7 @@ def _held(account: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kv_tensor_bytes": account["cache_bytes"],
         "stored_types": _counted(layers, "stored_as"),
+        "sixteen_bit_layers": _plain(layers),
         "windows": _counted(layers, "sliding_window"),
         "smallest_scale": min(scales) if scales else None,
         "largest_scale": max(scales) if scales else None,
@@ -108,6 +111,13 @@ def _held(account: Mapping[str, Any]) -> dict[str, Any]:
 def _has_scales(kv_cache_dtype: str) -> bool:
     """Whether a cache type has scales per tensor or head: the other types compute theirs for each token."""
     return kv_cache_dtype.startswith("fp8") and not kv_cache_dtype.endswith("per_token_head")
+
+
+def _plain(layers: list[dict[str, Any]]) -> list[int] | None:
+    """The layers with 16-bit elements; None where some layer's number is not known."""
+    if any(kind.get("indices") is None for kind in layers):
+        return None
+    return sorted(layer for kind in layers if kind["stored_as"] in SIXTEEN_BIT for layer in kind["indices"])
 
 
 def _counted(layers: list[dict[str, Any]], key: str) -> dict[str, int]:

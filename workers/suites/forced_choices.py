@@ -18,12 +18,20 @@ def forcing(base: Any) -> Any:
     class ForcedChoices(base):  # type: ignore[misc]  # lm-eval is imported by the program alone
         """Only the scoring of given choices differs; generation is lm-eval's own."""
 
+        context_tokens: Any = None
+
+        def batch_loglikelihood_requests(self, chunks: Any) -> Any:
+            """Each item's tokens, how many of them are its prompt, and more; the second is remembered."""
+            batch = super().batch_loglikelihood_requests(chunks)
+            self.context_tokens = batch[1]
+            return batch
+
         def model_call(self, messages: Any, **arguments: Any) -> Any:
-            """One request at a time."""
-            return super().model_call(messages, context_tokens=arguments.get("ctxlens"), **arguments)
+            """One request at a time, each made of the batch that was last: here lengths are not handed on."""
+            return super().model_call(messages, context_tokens=self.context_tokens, **arguments)
 
         async def amodel_call(self, session: Any, sem: Any, messages: Any, **arguments: Any) -> Any:
-            """Several at a time."""
+            """Several at a time, whose lengths are handed on."""
             tokens = arguments.get("ctxlens")
             return await super().amodel_call(session, sem, messages, context_tokens=tokens, **arguments)
 

@@ -93,6 +93,7 @@ def test_types_memory_windows_and_scales_come_from_the_layers(capsys: pytest.Cap
     assert (seen.unit_scale_layers, seen.scaled_layers) == (0, 2)
     assert (seen.max_num_seqs, seen.chunked_prefill, seen.offload_gib) == (12, True, None)
     assert seen.arguments == {"attention_backend": "CPU_ATTN", "seed": "0"}
+    assert (seen.sixteen_bit_layers, seen.evidence["sixteen_bit_layers"]) == ([2], "measured")
     assert seen.evidence["stored_types"] == seen.evidence["attention_backend"] == "measured"
     assert seen.evidence["max_num_seqs"] == "reported"
 

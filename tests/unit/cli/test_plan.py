@@ -82,3 +82,14 @@ def test_a_database_that_does_not_answer_is_said_and_the_bundled_model_used(
     result = run("plan", EXAMPLES / "fp8_e4m3.yaml")
     assert result.exit_code == 0
     assert "the registry is not reachable" in result.stderr
+
+
+def test_a_scheme_without_its_calibration_is_refused_with_the_command_that_makes_it(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "kvquant.yaml"
+    path.write_text("model: smollm2-135m\ncandidate: {quantization: {scheme: kvquant, bits: 3}}\n")
+    result = run("plan", path)
+    assert result.exit_code == 4
+    assert "candidate.quantization.calibration: there is no calibration of smollm2-135m" in result.stderr
+    assert "gatekeeper calibrate smollm2-135m --scheme kvquant --bits 3" in result.stderr

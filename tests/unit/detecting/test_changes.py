@@ -49,6 +49,13 @@ def test_the_old_arguments_are_the_baseline_and_the_new_ones_the_candidate() -> 
     }
 
 
+def test_layers_that_stay_in_16_bits_are_all_of_its_words() -> None:
+    flags = "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers"
+    [found] = between(f"{flags} 0 1", f"{flags} 0 --max-num-seqs 8")
+    assert found.document["candidate"]["quantization"] == {"scheme": "fp8_e4m3", "skip_layers": [0]}
+    assert found.document["candidate"]["scheduling"] == {"max_num_seqs": 8}
+
+
 def test_quality_is_always_held_against_16_bits() -> None:
     [found] = between("--kv-cache-dtype fp8 --max-num-seqs 8", "--kv-cache-dtype fp8_e5m2 --max-num-seqs 8")
     assert found.document["baseline"] == {

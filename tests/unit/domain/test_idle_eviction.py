@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.domain.measurement import EVICTED_TOKENS, EffectiveConfig, Exercise
+from gatekeeper.domain.scope import says_nothing, silences
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report, Verdict
 from tests.unit.domain.test_judge import arms_of, judged, plan_of
 
@@ -48,3 +50,35 @@ def test_what_a_quantization_beside_it_does_to_the_items_counts() -> None:
 
 def test_top_k_evicts_nothing_wherever_it_is_at_work() -> None:
     assert "accuracy" in metrics(report({"eviction": {"policy": "topk", "k": 8}}, moved=0))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "counts"),
+    [
+        ({"eviction": SNAPKV}, False),
+        ({"eviction": {"policy": "streaming_llm", "window": 8}}, True),
+        ({"eviction": SNAPKV, "quantization": {"scheme": "int8"}}, True),
+    ],
+)
+def test_tokens_read_before_the_prompt_is_compressed_are_no_evidence(
+    candidate: dict[str, Any], counts: bool
+) -> None:
+    plan = plan_of(candidate)
+    record = arms_of(plan)["candidate"]
+    reason = says_nothing(plan, record, suite="fidelity", mode="prefill")
+    assert (reason is None) == counts
+    assert says_nothing(plan, record, suite="fidelity", mode="cold") is None
+
+
+def test_a_rule_that_says_nothing_in_one_mode_is_noted_with_it() -> None:
+    modes = {
+        "probe": "modes",
+        "modes": ["prefill"],
+        "documents": 8,
+        "context_tokens": 200,
+        "decode_tokens": 16,
+    }
+    suite = {"name": "s", "description": "", "probes": [modes]}
+    plan = plan_of({"eviction": SNAPKV}).model_copy(update={"suite": Suite.model_validate(suite)})
+    notes = list(silences(plan, arms_of(plan)["candidate"]))
+    assert [note for note in notes if "in prefill mode" in note and note.startswith("decode KL")]

@@ -67,7 +67,7 @@ def test_the_account_counts_each_layer_with_what_it_keeps() -> None:
     assert got.tokens_kept_by_layer == kept_by_layer(pyramid(0.5), 1000, layers=30)
     assert (got.tokens_kept, even.tokens_kept_by_layer) == (500, ())
     assert got.bytes_per_sequence == even.bytes_per_sequence
-    assert any("layers keep from 32 to 969 tokens" in note for note in got.notes)
+    assert any("layers keep from 32 to 968 tokens" in note for note in got.notes)
 
 
 def test_blocks_are_rounded_up_in_each_layer() -> None:
@@ -82,3 +82,51 @@ def test_in_a_hybrid_model_layers_count_with_their_mean() -> None:
     got = memory_account(hybrid, MemoryQuestion(eviction=pyramid(0.5), context=1000))
     assert got.bytes_per_sequence == (20 * 500 + 10 * 64) * 3 * 64 * 2 * 2
     assert any("their mean" in note for note in got.notes)
+
+
+@pytest.mark.parametrize("policy", ["snapkv", "pyramidkv", "h2o", "tova"])
+def test_a_share_that_skipped_layers_do_not_give_up_leaves_the_others(policy: str) -> None:
+    window = {"observation_window": 8} if policy == "pyramidkv" else {}
+    skipping = eviction(policy=policy, evicted_fraction=0.5, skip_layers=[0, 5], **window)
+    kept = kept_by_layer(skipping, 100, layers=6)
+    assert kept[0] == kept[5] == 100
+    assert sum(kept) == 6 * 50
+    assert max(kept[1:5]) - min(kept[1:5]) == (34 if policy == "pyramidkv" else 0)
+
+
+def test_a_budget_in_tokens_and_a_window_are_those_of_the_other_layers() -> None:
+    skipping = eviction(policy="tova", budget_tokens=20, skip_layers=[1])
+    assert kept_by_layer(skipping, 100, layers=3, decode_tokens=40) == (60, 100, 60)
+    window = eviction(policy="streaming_llm", sinks=4, window=26, skip_layers=[2])
+    assert kept_by_layer(window, 100, layers=3) == (30, 30, 100)
+
+
+def test_the_account_pairs_what_each_layer_keeps_with_how_it_stores_it() -> None:
+    """30 layers: 0 keeps all in 16 bits, 1 keeps all in 8 bits, 2 keeps its budget in 16 bits, the others in 8."""
+    question = MemoryQuestion.model_validate(
+        {
+            "context": 1000,
+            "eviction": {"policy": "tova", "budget_tokens": 100, "skip_layers": [0, 1]},
+            "quantization": {"scheme": "fp8_e4m3", "skip_layers": [0, 2]},
+        }
+    )
+    vectors = 3 * 64 * 2
+    expected = vectors * (1000 * 2 + 1000 * 1 + 100 * 2 + 27 * 100 * 1)
+    got = memory_account(SHAPE, question)
+    assert got.bytes_per_sequence == expected
+    assert got.bytes_per_token == vectors * (2 * 2 + 28 * 1)
+    assert got.tokens_kept == (2 * 1000 + 28 * 100) // 30
+
+
+def test_turboquants_own_layers_and_skipped_ones_are_counted_once() -> None:
+    question = MemoryQuestion.model_validate(
+        {"context": 100, "quantization": {"scheme": "turboquant_k8v4", "skip_layers": [1, 7]}}
+    )
+    plain = MemoryQuestion(context=100)
+    of_layer = memory_account(SHAPE, plain).bytes_per_sequence / 30
+    told = memory_account(SHAPE, question).bytes_per_sequence
+    untold = memory_account(
+        SHAPE, MemoryQuestion.model_validate({"context": 100, "quantization": {"scheme": "turboquant_k8v4"}})
+    ).bytes_per_sequence
+    quantized = (untold - 4 * of_layer) / 26
+    assert told == pytest.approx(5 * of_layer + 25 * quantized)

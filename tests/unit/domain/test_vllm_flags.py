@@ -22,7 +22,8 @@ from gatekeeper.domain.kv_config import (
 )
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, make_plan
-from gatekeeper.domain.vllm_flags import Device, parse_serve_command, serve_flags, unsupported
+from gatekeeper.domain.vllm_command import parse_serve_command
+from gatekeeper.domain.vllm_flags import Device, serve_flags, unsupported
 
 SHAPE = ModelShape(layers=2, attention_heads=2, kv_heads=1, head_dim=64, max_context=2048)
 ALLOWED = frozenset({"dtype", "enforce-eager"})

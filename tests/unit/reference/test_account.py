@@ -16,6 +16,7 @@ ACCOUNT = {
     "engine": "reference", "cache_dtype": "fp8_e4m3", "eviction": {"policy": "h2o", "budget_tokens": 50},
     "max_model_len": 4096, "model_dtype": "float32", "max_num_batched_tokens": None, "seen": 100,
     "held_by_layer": [50, 50], "nbytes": 6400, "bytes_of_one_more": 128.0, "stored_types": {"float8_e4m3fn": 2},
+    "sixteen_bit_layers": [],
 }  # fmt: skip
 METRICS = (
     'vllm:cache_config_info{cache_dtype="fp8_e4m3",block_size="1",kv_cache_memory_bytes="1024",'
@@ -29,13 +30,9 @@ def test_what_repeats_the_configuration_is_no_measurement() -> None:
     effective = Reference().effective(METRICS, models, log)
     measured = {name for name, kind in effective.evidence.items() if kind == "measured"}
     assert measured == {
-        "seen_tokens",
-        "kept_tokens",
-        "kept_by_layer",
-        "stored_types",
-        "kv_tensor_bytes",
+        "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "sixteen_bit_layers", "kv_tensor_bytes",
         "kv_cache_tokens",
-    }
+    }  # fmt: skip
     assert effective.evidence["cache_dtype"] == effective.evidence["eviction"] == "reported"
 
 

@@ -1,29 +1,21 @@
-"""Expected attention, against queries drawn from the distribution that it assumes, and its rotary embedding."""
+"""Expected attention, against queries drawn from the distribution that it assumes."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 
-from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, LAYERS, model, runner, tokens
+from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, LAYERS, model, rotated, runner, tokens
 from workers.engines.reference.expected_attention import SINKS, ExpectedAttention
 from workers.engines.reference.policies import Prompt
-from workers.engines.reference.rotary import Rotary, tried_rotary
+from workers.engines.reference.rotary import Rotary
+from workers.engines.reference.rotary_trial import tried_rotary
 
 SCALING = HEAD_DIM**-0.5
 
 
-def rotated(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Channel by channel, as the definition has it: pairs of channels turn by an angle that grows with the place."""
-    half = HEAD_DIM // 2
-    out = x.clone()
-    for channel in range(half):
-        angle = positions * 10_000.0 ** (-2 * channel / HEAD_DIM)
-        first, second = x[..., channel], x[..., channel + half]
-        out[..., channel] = first * angle.cos() - second * angle.sin()
-        out[..., channel + half] = second * angle.cos() + first * angle.sin()
-    return out
+def embedding() -> Rotary:
+    return tried_rotary(model(), method="expected_attention")
 
 
 def prompt(held: int, *, spread: float = 0.3) -> tuple[Prompt, torch.Tensor]:
@@ -36,25 +28,10 @@ def prompt(held: int, *, spread: float = 0.3) -> tuple[Prompt, torch.Tensor]:
     return Prompt(queries=queries, keys=keys, values=values, scaling=SCALING), plain
 
 
-def test_undoing_a_rotation_gives_what_was_before() -> None:
-    plain = torch.randn(4, 9, HEAD_DIM, generator=torch.Generator().manual_seed(1))
-    places = torch.arange(30, 39)
-    found = Rotary.of(model()).undo(rotated(plain, places.float()), places)
-    assert torch.allclose(found, plain, atol=1e-4)
-
-
-def test_the_mean_matrix_rotates_to_the_mean_over_places() -> None:
-    plain = torch.randn(5, HEAD_DIM, generator=torch.Generator().manual_seed(1))
-    places = torch.arange(60, 90)
-    matrix = Rotary.of(model()).mean_matrix(places, like=plain)
-    expected = torch.stack([rotated(plain, torch.tensor(float(place))) for place in places]).mean(0)
-    assert torch.allclose(plain @ matrix.T, expected, atol=1e-4)
-
-
 def test_a_score_is_the_mean_of_what_queries_of_that_distribution_attend_to() -> None:
     """The formula against queries that are drawn: mean and covariance of the prompt's, turned by the mean matrix."""
     given, plain = prompt(40)
-    rotary = Rotary.of(model())
+    rotary = embedding()
     scores = ExpectedAttention(rotary=rotary, future_tokens=16)(given)
     turn = rotary.mean_matrix(torch.arange(40, 56), like=plain)
     drawn = torch.Generator().manual_seed(7)
@@ -73,7 +50,7 @@ def test_a_score_is_the_mean_of_what_queries_of_that_distribution_attend_to() ->
 
 def test_the_first_tokens_always_stay_and_short_prompts_whole() -> None:
     given, _ = prompt(40)
-    score = ExpectedAttention(rotary=Rotary.of(model()), future_tokens=16)
+    score = ExpectedAttention(rotary=embedding(), future_tokens=16)
     assert (score(given)[:, :SINKS] == math.inf).all()
     assert (score(prompt(3)[0]) == math.inf).all()
     context = runner({"eviction": {"policy": "expected_attention", "budget_tokens": 10}}).read_prompt(
@@ -101,22 +78,7 @@ def test_the_engine_scores_with_the_queries_of_the_whole_prompt(monkeypatch: pyt
     with torch.inference_mode():
         hidden = module.layers[0].input_layernorm(module.embed_tokens(torch.tensor([text])))
         plain = module.layers[0].self_attn.q_proj(hidden)[0].unflatten(-1, (-1, HEAD_DIM)).transpose(0, 1)
-    assert torch.allclose(Rotary.of(model()).undo(seen[0][0], torch.arange(60)), plain, atol=1e-3)
+    assert torch.allclose(embedding().undo(seen[0][0], torch.arange(60)), plain, atol=1e-3)
     for head in range(KV_HEADS):
         expected = seen[0][1][head].argsort(descending=True, stable=True)[:30].sort().values
         assert context.layers[0].positions[head].tolist() == expected.tolist()
-
-
-def test_another_rotary_embedding_than_llamas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried_rotary(model())
-    monkeypatch.setattr("workers.engines.reference.rotary.turned", lambda x: torch.roll(x, 1, dims=-1))
-    with pytest.raises(ValueError, match="not laid out"):
-        tried_rotary(model())
-
-
-def test_a_model_without_rotary_embedding_is_refused() -> None:
-    class Plain:
-        base_model: Any = None
-
-    with pytest.raises(ValueError, match="no rotary embedding"):
-        Rotary.of(Plain())

@@ -7,10 +7,14 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_memory import ModelShape
 from workers.engines.reference.layers import ATTENTION
 from workers.engines.reference.runner import Runner
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 2, 4, 2, 32, 97
+SHAPE = ModelShape(
+    layers=LAYERS, attention_heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, max_context=512
+)
 
 
 @functools.cache
@@ -51,3 +55,15 @@ def masked(text: list[int], visible: torch.Tensor) -> torch.Tensor:
         answer = model("eager")(input_ids=torch.tensor([text]), attention_mask=mask)
     logprobs: torch.Tensor = answer.logits[0].log_softmax(-1)
     return logprobs
+
+
+def rotated(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Channel by channel, as the definition has it: pairs of channels turn by an angle that grows with the place."""
+    half = HEAD_DIM // 2
+    out = x.clone()
+    for channel in range(half):
+        angle = positions * 10_000.0 ** (-2 * channel / HEAD_DIM)
+        first, second = x[..., channel], x[..., channel + half]
+        out[..., channel] = first * angle.cos() - second * angle.sin()
+        out[..., channel + half] = second * angle.cos() + first * angle.sin()
+    return out

@@ -16,6 +16,13 @@ class LmEvalsModel:
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
+    def batch_loglikelihood_requests(self, chunks: Any) -> Any:
+        return (
+            [[*context, *choice] for context, choice in chunks],
+            [len(context) for context, _ in chunks],
+            [],
+        )
+
     def _create_payload(self, *_messages: Any, generate: bool = False, **others: Any) -> dict[str, Any]:
         return {"generate": generate, **others}
 
@@ -44,8 +51,9 @@ def logprobs(*tokens: int) -> dict[str, Any]:
 
 def test_a_choice_is_forced_after_its_prompt_alone_or_with_others() -> None:
     model = forcing(LmEvalsModel)()
-    model.model_call([[1, 2, 3, 4, 5]], generate=False, ctxlens=[3])
-    asyncio.run(model.amodel_call(None, None, [[1, 2, 3, 4, 5]], generate=False, ctxlens=[3]))
+    tokens, _, _ = model.batch_loglikelihood_requests([([1, 2, 3], [4, 5])])
+    model.model_call(messages=tokens, generate=False)
+    asyncio.run(model.amodel_call(None, None, tokens, generate=False, ctxlens=[3]))
     assert model.sent == [FORCED, FORCED]
 
 

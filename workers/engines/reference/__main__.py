@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 import torch
 import uvicorn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
-from gatekeeper.domain.kv_config import Kivi, KVConfig
-from workers.engines.reference.layers import ATTENTION
+from gatekeeper.domain.kv_config import Kivi, KVConfig, KvQuant
+from gatekeeper.settings import Settings
+from workers.engines.reference.calibrated import load_layers
+from workers.engines.reference.loading import load_model
 from workers.engines.reference.meter import Meter, measure_cache, tell
 from workers.engines.reference.runner import Runner
 from workers.engines.reference.scheduler import Scheduler
@@ -36,35 +37,26 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def load(options: argparse.Namespace) -> Any:
-    """The model with our attention. Raises ValueError for models whose attention this engine does not compute."""
-    model = AutoModelForCausalLM.from_pretrained(
-        options.model,
-        revision=options.revision,
-        dtype=getattr(torch, options.dtype),
-        attn_implementation=ATTENTION,
-    ).to(options.device)
-    kinds = set(getattr(model.config, "layer_types", None) or ())
-    if kinds - {"full_attention"} or getattr(model.config, "kv_lora_rank", None):
-        raise ValueError(f"the reference engine computes full attention only, the model has {sorted(kinds)}")
-    return model.eval()
-
-
 def main() -> None:
     """Load, measure the cache, serve."""
     options = parse()
     config = KVConfig.model_validate({"quantization": options.quantization, "eviction": options.eviction})
-    model, piece = load(options), options.max_num_batched_tokens
+    model = load_model(
+        options.model, revision=options.revision, dtype=getattr(torch, options.dtype), device=options.device
+    )
     tokenizer = AutoTokenizer.from_pretrained(options.model, revision=options.revision)
-    runner = Runner(model=model, config=config, piece=piece, rows=options.rows)
-    step = config.quantization.residual_length or 1 if isinstance(config.quantization, Kivi) else 1
+    name, piece = options.served_model_name or options.model, options.max_num_batched_tokens
+    scheme = config.quantization
+    nuq = load_layers(Settings().root, scheme, model, name=name) if isinstance(scheme, KvQuant) else ()
+    runner = Runner(model=model, config=config, piece=piece, rows=options.rows, nuq=nuq)
+    step = scheme.residual_length or 1 if isinstance(scheme, Kivi) else 1
     vocabulary = model.config.vocab_size
     measured = measure_cache(runner, longest=options.max_model_len, vocabulary=vocabulary, step=step)
     tell(measured, config, max_model_len=options.max_model_len, compute=options.dtype, piece=piece)
     meter = Meter(config=config, measured=measured)
     ends = model.generation_config.eos_token_id
     service = Service(
-        name=options.served_model_name or options.model, max_model_len=options.max_model_len, tokenizer=tokenizer,
+        name=name, max_model_len=options.max_model_len, tokenizer=tokenizer,
         eos_ids=frozenset(ends if isinstance(ends, list) else [ends] if ends is not None else []),
         vocabulary=vocabulary, scheduler=Scheduler(runner, meter), meter=meter,
     )  # fmt: skip

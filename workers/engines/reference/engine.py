@@ -19,7 +19,8 @@ from workers.engines.vllm import Vllm
 from workers.engines.vllm_effective import SELF_REPORT
 
 MEASURED: Final = (
-    "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "kv_tensor_bytes", "kv_cache_tokens",
+    "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "sixteen_bit_layers", "kv_tensor_bytes",
+    "kv_cache_tokens",
 )  # fmt: skip
 """What was read off the cache's tensors; the rest repeats the configuration with which they were made."""
 
@@ -70,16 +71,19 @@ class Reference:
             return EffectiveConfig()
         labels = _labels(metrics_text)
         added = account["bytes_of_one_more"]
-        layers = sum(account["stored_types"].values())
-        policy, held = account["eviction"]["policy"], account["held_by_layer"]
+        eviction, held = account["eviction"], account["held_by_layer"]
+        plain, whole = account["sixteen_bit_layers"], len(eviction.get("skip_layers", ()))
+        quantized = len(held) - len(plain) if account["cache_dtype"].startswith("fp8") else None
+        windows = {str(eviction.get("window")): len(held) - whole} | ({"none": whole} if whole else {})
         fields: dict[str, Any] = {
             "cache_dtype": labels.get("cache_dtype"),
             "stored_types": account["stored_types"],
-            "eviction": account["eviction"],
+            "sixteen_bit_layers": plain,
+            "eviction": eviction,
             "seen_tokens": account["seen"],
             "kept_tokens": sum(held) // len(held),
             "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
-            "windows": {str(account["eviction"]["window"]): layers} if policy == "sliding_window" else {},
+            "windows": windows if eviction["policy"] == "sliding_window" else {},
             "kv_cache_tokens": int(labels["kv_cache_size_tokens"]),
             "kv_cache_bytes": int(labels["kv_cache_memory_bytes"]),
             "kv_tensor_bytes": None if added is None else round(added * account["seen"]),
@@ -89,8 +93,9 @@ class Reference:
             "max_model_len": models["data"][0]["max_model_len"],
             "max_num_batched_tokens": account["max_num_batched_tokens"],
             "model_dtype": account["model_dtype"],
-            "unit_scale_layers": layers if account["cache_dtype"].startswith("fp8") else None,
-            "scaled_layers": 0 if account["cache_dtype"].startswith("fp8") else None,
+            "calibration": account.get("calibration"),
+            "unit_scale_layers": quantized,
+            "scaled_layers": None if quantized is None else 0,
         }
         seen = {"dtype": account["model_dtype"]}
         return EffectiveConfig(

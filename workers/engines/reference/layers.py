@@ -182,9 +182,9 @@ def reference_attention(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*_args: Any, **_kwargs: Any) -> None:
+def no_mask(*_args: Any, **_kwargs: Any) -> None:
     """The layers make their own masks: only they know which tokens they hold."""
 
 
 AttentionInterface.register(ATTENTION, reference_attention)
-AttentionMaskInterface.register(ATTENTION, _no_mask)
+AttentionMaskInterface.register(ATTENTION, no_mask)

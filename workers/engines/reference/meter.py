@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +34,7 @@ class Measured:
     nbytes: int
     bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
+    sixteen_bit_layers: tuple[int, ...]
 
 
 def trial_tokens(eviction: Eviction, *, longest: int) -> int:
@@ -54,14 +56,15 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     short = max(long // 2 // step * step, 1)
     tokens = [number % vocabulary for number in range(long)]
     before, after = (runner.read_prompt(tokens[:length]) for length in (short, long))
-    types: dict[str, int] = {}
-    for layer in after.layers:
-        kinds = {store.stored_type or "bfloat16" for store in (layer.keys, layer.values)}
-        types["+".join(sorted(kinds))] = types.get("+".join(sorted(kinds)), 0) + 1
+    kinds = [
+        "+".join(sorted({store.stored_type or "bfloat16" for store in (layer.keys, layer.values)}))
+        for layer in after.layers
+    ]
     added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
     return Measured(
         seen=long, held_by_layer=tuple(layer.held_tokens for layer in after.layers), nbytes=after.nbytes,
-        bytes_of_one_more=added, stored_types=types,
+        bytes_of_one_more=added, stored_types=Counter(kinds),
+        sixteen_bit_layers=tuple(index for index, kind in enumerate(kinds) if kind == "bfloat16"),
     )  # fmt: skip
 
 
@@ -76,6 +79,8 @@ def tell(
         "max_model_len": max_model_len, "model_dtype": compute, "max_num_batched_tokens": piece,
         "seen": measured.seen, "held_by_layer": measured.held_by_layer, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
+        "sixteen_bit_layers": measured.sixteen_bit_layers,
+        "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
     print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
 

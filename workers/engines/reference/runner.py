@@ -11,7 +11,8 @@ from transformers.cache_utils import Cache
 
 from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.layers import BatchLayer, SequenceLayer
-from workers.engines.reference.rotary import tried_rotary
+from workers.engines.reference.nuq import NuqLayer
+from workers.engines.reference.rotary_trial import tried_rotary
 from workers.engines.reference.schemes import Geometry, make_layer, needs_rotary
 
 
@@ -73,20 +74,23 @@ class Runner:
 
     `piece`: at most so many tokens of a prompt at once; None: the whole prompt. `rows`: sequences that decode together.
     The matrices always have that many rows, so that what a sequence computes does not depend on the others.
+    `nuq`: with KVQuant, what was calibrated for each layer.
     """
 
     model: Any
     config: KVConfig
     piece: int | None
     rows: int
+    nuq: Sequence[NuqLayer] = ()
     geometry: Geometry = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = self.model.config
+        shape, method = self.model.config, needs_rotary(self.config)
         self.geometry = Geometry(
             layers=shape.num_hidden_layers,
             head_dim=getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads,
-            rotary=tried_rotary(self.model) if needs_rotary(self.config) else None,
+            rotary=None if method is None else tried_rotary(self.model, method=method),
+            nuq=self.nuq,
         )
 
     def new_layers(self) -> list[SequenceLayer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from gatekeeper.domain.kv_config import (
     Int8,
     Kivi,
     KVConfig,
+    KvQuant,
     Nf4,
     NoEviction,
     NoQuantization,
@@ -28,9 +29,12 @@ from gatekeeper.domain.kv_config import (
     SnapKv,
     StreamingLlm,
     TopK,
+    skipped_layers,
 )
+from gatekeeper.domain.kv_storage import KVQUANT_SPARED
 from workers.engines.reference import codecs, expected_attention, policies
 from workers.engines.reference.layers import SequenceLayer
+from workers.engines.reference.nuq import NuqLayer
 from workers.engines.reference.rotary import Rotary
 from workers.engines.reference.store import SIXTEEN_BIT, Store
 
@@ -46,26 +50,38 @@ FLOAT8: Final[Mapping[str, torch.dtype]] = {"fp8_e4m3": torch.float8_e4m3fn, "fp
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """What of a model cache layers have to know. `rotary`: where `needs_rotary` says so."""
+    """What of a model cache layers have to know.
+
+    `rotary`: where `needs_rotary` names a method; `nuq`: with KVQuant, what was calibrated for each layer.
+    """
 
     layers: int
     head_dim: int
     rotary: Rotary | None = None
+    nuq: Sequence[NuqLayer] = ()
 
 
-def needs_rotary(config: KVConfig) -> bool:
-    """Whether a method works on what was before rotation."""
-    return isinstance(config.eviction, ExpectedAttention)
+def needs_rotary(config: KVConfig) -> str | None:
+    """The scheme or the policy that works on what was before rotation, if there is one."""
+    if isinstance(config.quantization, KvQuant):
+        return config.quantization.scheme
+    return config.eviction.policy if isinstance(config.eviction, ExpectedAttention) else None
 
 
 def make_layer(config: KVConfig, geometry: Geometry, *, index: int) -> SequenceLayer:
     """An empty cache for layer `index`, the lowest is 0. Raises ValueError for what this engine does not have."""
-    make_keys, make_values = _stores(config.quantization, geometry.head_dim)
+    plain = index in skipped_layers(config.quantization)
+    scheme = NoQuantization() if plain else config.quantization
+    make_keys, make_values = _stores(scheme, geometry, index)
     policy = _policy(config.eviction, geometry, index)
+    if index in skipped_layers(config.eviction):
+        policy = policies.KeepAll()
     return SequenceLayer(keys=make_keys(), values=make_values(), policy=policy)
 
 
-def _stores(quantization: Quantization, head_dim: int) -> tuple[Callable[[], Store], Callable[[], Store]]:
+def _stores(
+    quantization: Quantization, geometry: Geometry, index: int
+) -> tuple[Callable[[], Store], Callable[[], Store]]:
     """Makers of the stores for keys and for values."""
     match quantization:
         case NoQuantization():
@@ -75,11 +91,13 @@ def _stores(quantization: Quantization, head_dim: int) -> tuple[Callable[[], Sto
         case Int8():
             codec = codecs.AbsMaxInt8()
         case Int4(group_size=size):
-            codec = codecs.Affine(bits=4, group_size=size or head_dim, along="channels")
+            codec = codecs.Affine(bits=4, group_size=size or geometry.head_dim, along="channels")
         case Nf4(block_size=size):
             codec = codecs.Nf4(block_size=size)
         case Kivi():
             return _kivi(quantization)
+        case KvQuant():
+            return _kvquant(geometry, index)
         case _:
             raise ValueError(f"the reference engine has no KV cache for {quantization.scheme}")
     return (lambda: Store(codec=codec)), (lambda: Store(codec=codec))
@@ -93,6 +111,18 @@ def _kivi(kivi: Kivi) -> tuple[Callable[[], Store], Callable[[], Store]]:
     return (
         lambda: Store(codec=per_channel, lump=lump),
         lambda: Store(codec=per_token, held_back=kivi.residual_length),
+    )
+
+
+def _kvquant(geometry: Geometry, index: int) -> tuple[Callable[[], Store], Callable[[], Store]]:
+    """Keys before rotation per channel, values per token, by levels that were calibrated."""
+    if not geometry.nuq:
+        raise ValueError("kvquant needs a calibration")
+    assert geometry.rotary is not None  # `needs_rotary` said so
+    layer, rotary = geometry.nuq[index], geometry.rotary
+    return (
+        lambda: Store(codec=layer.keys, spared=KVQUANT_SPARED, rotary=rotary),
+        lambda: Store(codec=layer.values, spared=KVQUANT_SPARED),
     )
 
 

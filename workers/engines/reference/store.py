@@ -1,4 +1,4 @@
-"""The keys or values of one layer and one sequence: encoded, the newest tokens in 16 bits where a scheme says so."""
+"""The keys or values of one layer and one sequence: encoded, some tokens in 16 bits where a scheme says so."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from workers.engines.reference.codecs import Cast, Codec
+from workers.engines.reference.rotary import Rotary
 
 SIXTEEN_BIT: Final = Cast(dtype=torch.bfloat16)
 SMALLEST_ROOM: Final = 64
@@ -43,54 +44,83 @@ class Grown:
         self._room[..., at : self.count, :] = x
 
     def keep(self, index: torch.Tensor) -> None:
-        """Keep what is at `index`, [heads, kept], of each head."""
-        self.write(self.view.gather(-2, index[None, :, :, None].expand(1, -1, -1, self.view.shape[-1])), at=0)
+        """Keep what is at `index`, [heads, kept], of each head; of what heads share, which keep the same then."""
+        rows = index[: self.view.shape[1]]
+        assert rows.shape == index.shape or bool((rows == index).all())
+        self.write(self.view.gather(-2, rows[None, :, :, None].expand(1, -1, -1, self.view.shape[-1])), at=0)
 
 
 @dataclass(kw_only=True)
 class Store:
     """Grows by whole lumps of `lump` tokens; what is left over, and at least the newest `held_back`, stays in 16 bits.
 
+    So do the first `spared` tokens of the text.
+
     Attention reads what `read` returns, decoded from what is stored: once per token, since decoding all of it again
     for every new token gives the same values. That working copy is not counted.
+
+    `rotary`: keys are stored as they were before it, and read with it, by their positions in the text.
     """
 
     codec: Codec
     lump: int = 1
     held_back: int = 0
+    spared: int = 0
+    rotary: Rotary | None = None
+    _spared: Grown = field(default_factory=Grown)
     _encoded: Sequence[Grown] = ()
     _recent: torch.Tensor | None = None
     _encoded_tokens: int = 0
+    _position: int = 0
     _decoded: Grown = field(default_factory=Grown)
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is stored."""
         recent = 0 if self._recent is None else self._recent.numel() * self._recent.element_size()
-        return recent + sum(tensor.nbytes for tensor in self._encoded)
+        return recent + self._spared.nbytes + sum(tensor.nbytes for tensor in self._encoded)
 
     @property
     def stored_type(self) -> str | None:
-        """Element type of the codes, or None while all tokens are held back."""
+        """Element type of the codes, or None while all tokens are in 16 bits."""
         return str(self._encoded[0].view.dtype).removeprefix("torch.") if self._encoded else None
 
     def append(self, x: torch.Tensor) -> None:
         """Add tokens, [1, heads, tokens, channels]."""
-        new = SIXTEEN_BIT.encode(x)[0]
+        new = self._spare(SIXTEEN_BIT.encode(x)[0])
         waiting = new if self._recent is None else torch.cat((self._recent, new), dim=-2)
         ripe = max(waiting.shape[-2] - self.held_back, 0) // self.lump * self.lump
         if ripe:
             self._encode(waiting[..., :ripe, :])
         self._recent = waiting[..., ripe:, :].clone() if waiting.shape[-2] > ripe else None
         if self._recent is not None:
-            self._decoded.write(SIXTEEN_BIT.decode((self._recent,)), at=self._encoded_tokens)
+            self._decoded.write(SIXTEEN_BIT.decode((self._recent,)), at=self._settled_tokens)
+
+    @property
+    def _settled_tokens(self) -> int:
+        """Tokens that are stored as they will stay."""
+        return self._spared.count + self._encoded_tokens
+
+    def _spare(self, new: torch.Tensor) -> torch.Tensor:
+        """Store the first tokens of the text; return the others."""
+        count = max(min(self.spared - self._position, new.shape[-2]), 0)
+        if count:
+            self._spared.write(new[..., :count, :], at=self._spared.count)
+            self._decoded.write(SIXTEEN_BIT.decode((new[..., :count, :],)), at=self._settled_tokens - count)
+            self._position += count
+        return new[..., count:, :]
 
     def _encode(self, x: torch.Tensor) -> None:
-        codes = self.codec.encode(x)
+        places = torch.arange(self._position, self._position + x.shape[-2], device=x.device)
+        self._position += x.shape[-2]
+        codes = self.codec.encode(x if self.rotary is None else self.rotary.undo(x.float(), places))
         self._encoded = self._encoded or [Grown() for _ in codes]
         for grown, code in zip(self._encoded, codes, strict=True):
             grown.write(code, at=grown.count)
-        self._decoded.write(self.codec.decode(codes), at=self._encoded_tokens)
+        found = self.codec.decode(codes)
+        if self.rotary is not None:
+            found = self.rotary.apply(found, places)
+        self._decoded.write(found, at=self._settled_tokens)
         self._encoded_tokens += x.shape[-2]
 
     def read(self) -> torch.Tensor:
@@ -101,6 +131,11 @@ class Store:
         """Keep the tokens at `index`, [heads, kept], of each head. For codecs of single tokens, nothing held back."""
         assert self.lump == 1  # tokens of a group can't leave one by one
         assert self._recent is None
-        for grown in (*self._encoded, self._decoded):
-            grown.keep(index)
-        self._encoded_tokens = index.shape[-1]
+        before = self._spared.count
+        kept = int((index[0] < before).sum())  # the same of all heads, see `Grown.keep`
+        if before:
+            self._spared.keep(index[:, :kept])
+        for grown in self._encoded:
+            grown.keep(index[:, kept:] - before)
+        self._decoded.keep(index)
+        self._encoded_tokens = index.shape[-1] - kept
