@@ -26,7 +26,7 @@ EFFECTIVE = EffectiveConfig(cache_dtype="auto", kv_cache_tokens=46_592, kv_cache
 TRACE = TokenTrace(
     suite="fidelity", mode="cold", item_id="d1", cluster="d1",
     token_ids=[5, 6], token_logprobs=[-0.25, None], top_ids=[[5, 7], [6, 8]],
-    top_logprobs=[[-0.25, -1.5], [-0.125, None]], batch=3,
+    top_logprobs=[[-0.25, -1.5], [-0.125, None]], batch=3, context_tokens=512,
 )  # fmt: skip
 STOP = Stop(suite="fidelity", mode="cold", batches=2, reason="all blocking rules on it passed")
 EXERCISE = Exercise(suite="performance", mode="warm", counter="prefix_hits", moved=3.0, expected="moved")
