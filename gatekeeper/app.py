@@ -9,9 +9,10 @@ from functools import partial
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
-from gatekeeper import api
+from gatekeeper import api, tracing
 from gatekeeper.api import openapi, problems
 from gatekeeper.api.guard import Guard
+from gatekeeper.api.traced import Traced
 from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.queue import Doorbell, make_celery
 from gatekeeper.services.context import Context
@@ -31,6 +32,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        end_tracing = tracing.start("gatekeeper-api")
         engine = make_engine(_database_url(settings))
         doorbell = Doorbell(make_celery(settings))
         context = Context(settings=settings, sessions=make_sessions(engine), doorbell=doorbell)
@@ -45,6 +47,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 await run_in_threadpool(periodic.stop)
             doorbell.close()
             engine.dispose()
+            await run_in_threadpool(end_tracing)
 
     app = FastAPI(
         title="gatekeeper",
@@ -56,6 +59,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.add_middleware(Guard, token=settings.api_token)
+    if tracing.is_configured():
+        app.add_middleware(Traced)
     problems.install(app)
     openapi.install(app)
     for router in api.ROUTERS:

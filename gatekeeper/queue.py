@@ -1,4 +1,4 @@
-"""The doorbell: a Celery message that says which run waits. It carries a run id and nothing else."""
+"""The doorbell: a Celery message that says which run waits. It carries a run id, and the trace that it belongs to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from celery import Celery
 from kombu.exceptions import KombuError
 from kombu.transport import filesystem
 
+from gatekeeper import tracing
 from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.domain.vllm_flags import Device
 from gatekeeper.settings import Settings
@@ -68,6 +69,11 @@ def make_celery(settings: Settings) -> Celery:
     return app
 
 
+def trace_of(request: Any) -> dict[str, str]:
+    """The headers of a task's message that name the trace it belongs to; Celery adds headers to the request."""
+    return {name: request.get(name) for name in tracing.HEADERS if request.get(name)}
+
+
 class Doorbell:
     """The producer's side: a connection per ring, for rings are rare, and quick to say that nobody answers."""
 
@@ -76,10 +82,14 @@ class Doorbell:
 
     def ring(self, run_id: UUID, device: Device) -> None:
         """Tell the workers of `device` that the run waits. Raises ServiceUnavailable."""
-        with self._connection() as connection:
+        with (
+            tracing.span("ring", kind="PRODUCER", run_id=run_id, device=device),
+            self._connection() as connection,
+        ):
             self._celery.send_task(
-                TASK, args=[str(run_id)], queue=queue_name(device), connection=connection, retry=False
-            )
+                TASK, args=[str(run_id)], queue=queue_name(device), connection=connection, retry=False,
+                headers=tracing.carrier(),
+            )  # fmt: skip
 
     def check(self) -> None:
         """Raise ServiceUnavailable unless the broker can be reached."""

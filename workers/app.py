@@ -7,10 +7,11 @@ import logging.config
 from functools import lru_cache
 from uuid import UUID
 
-from celery.signals import setup_logging
+from celery import Task
+from celery.signals import setup_logging, worker_process_init, worker_process_shutdown
 
-from gatekeeper import logs
-from gatekeeper.queue import TASK, make_celery
+from gatekeeper import logs, tracing
+from gatekeeper.queue import TASK, make_celery, trace_of
 from gatekeeper.settings import Settings
 from gatekeeper.storage.database import Sessions, make_engine, make_sessions
 from workers.tasks import work_on
@@ -39,8 +40,16 @@ def sessions() -> Sessions:
     return make_sessions(make_engine(settings.database_url))
 
 
-@app.task(name=TASK)  # type: ignore[untyped-decorator]  # celery has no types
-def execute(run_id: str) -> None:
-    """Work on a run."""
-    with logs.about_run(UUID(run_id)):
+@worker_process_init.connect
+def start_tracing(**_: object) -> None:
+    """After the fork, in the process that works."""
+    end = tracing.start("gatekeeper-worker")
+    worker_process_shutdown.connect(lambda **_: end(), weak=False)
+
+
+@app.task(name=TASK, bind=True)  # type: ignore[untyped-decorator]  # celery has no types
+def execute(task: Task, run_id: str) -> None:
+    """Work on a run, in the trace of whoever rang."""
+    carried = trace_of(task.request)
+    with logs.about_run(UUID(run_id)), tracing.span("run", kind="CONSUMER", carried=carried, run_id=run_id):
         work_on(UUID(run_id), sessions(), settings)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from gatekeeper import tracing
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
@@ -190,7 +191,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
     engine = choose(plan)
     sink = recorder.open_arm(role, plan, engine.argv(plan, port=0), fingerprint)
     recorder.progress("launch", role, 0, 1)
-    with _workdir(sink) as workdir:
+    with tracing.span("arm", run_id=job.run_id, role=role), _workdir(sink) as workdir:
         arm = _Arm(
             job=job, role=role, plan=plan, sink=sink, recorder=recorder, bounds=bounds, workdir=workdir
         )
@@ -203,6 +204,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
                 _run_saturated(arm, server.effective, certain)
                 _take_turns(arm, server.effective, certain)
         except (EngineFailure, ProbeFailed) as error:
+            tracing.note(failure=error.detail)
             sink.finished(complete=False, failure=_failure(error, role, job.dead_roles))
             return False
     sink.finished(complete=applied, failure=None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from gatekeeper import tracing
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.run import RunState
@@ -31,7 +32,7 @@ def claim(sessions: Sessions, run_id: UUID, *, owner: str, lease_seconds: float)
 
     `owner` names this claim, not only the worker: a new value for each call.
     """
-    with transaction(sessions) as session:
+    with tracing.span("claim", run_id=run_id), transaction(sessions) as session:
         run = runs.claim_run(session, run_id, owner, lease_seconds)
         if run is None:
             return None

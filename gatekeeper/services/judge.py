@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
+from gatekeeper import tracing
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.judge import judge as judge_arms
 from gatekeeper.domain.measurement import Role
@@ -24,9 +25,10 @@ def judge(sessions: Sessions, run_id: UUID, *, owner: str, decide: Decide = judg
 
     The run's row is locked only at the end: deciding takes seconds, in which the heartbeat must get through.
     """
-    with transaction(sessions) as session:
+    with tracing.span("judge", run_id=run_id), transaction(sessions) as session:
         run = runs.get_run(session, run_id)
         report = decide(plan_in_force(session, run.plan), arms.load_records(session, run_id, run.attempt))
         session.expire(run)
         end_report(session, runs.get_held_run(session, run_id, owner), report)
+        tracing.note(verdict=report.verdict)
     return report

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session
 
+from gatekeeper import tracing
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.foresight import Foresight
@@ -60,6 +61,7 @@ class Preview:
     foresight: tuple[Foresight, ...]
 
 
+@tracing.span("submit")
 def submit(
     sessions: Sessions,
     document: dict[str, Any] | Change,
@@ -84,6 +86,7 @@ def submit(
         runs.add_run(session, run_id, plan, key=idempotency_key, request_hash=request_hash)
         events.add_event(session, run_id, "state", {"state": RunState.QUEUED, "attempt": 1})
         submitted = _submitted(session, run_id, plan, created=True)
+    tracing.note(run_id=run_id)
     ring_after_commit(ring, run_id, plan.candidate.device)
     return submitted
 

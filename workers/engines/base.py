@@ -13,6 +13,7 @@ from typing import Protocol
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from gatekeeper import tracing
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.verdict import EngineInfo
@@ -146,13 +147,16 @@ def launch(
         httpx.Client(base_url=base_url, limits=limits, trust_env=False) as client,
         contextlib.ExitStack() as ending,
     ):
-        process = start(argv, run_id=run_id, log=log, environment=engine.environment(plan, gpu=gpu))
-        ending.callback(process.stop)
-        server = Server(
-            engine=engine, plan=plan, base_url=base_url, argv=argv, process=process, client=client,
-            stall_seconds=stall_seconds, check=check,
-        )  # fmt: skip
-        _wait_ready(server, start_seconds)
+        with tracing.span(
+            "launch", run_id=run_id, engine=plan.engine, scheme=plan.config.quantization.scheme
+        ):
+            process = start(argv, run_id=run_id, log=log, environment=engine.environment(plan, gpu=gpu))
+            ending.callback(process.stop)
+            server = Server(
+                engine=engine, plan=plan, base_url=base_url, argv=argv, process=process, client=client,
+                stall_seconds=stall_seconds, check=check,
+            )  # fmt: skip
+            _wait_ready(server, start_seconds)
         log_text, _ = read_log(log)
         models = client.get("/v1/models", timeout=HEALTH_SECONDS * 4).json()
         metrics_text = client.get("/metrics", timeout=HEALTH_SECONDS * 4).text

@@ -8,6 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import assert_never
 
+from gatekeeper import tracing
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
@@ -31,7 +32,8 @@ def run_probe(probe: Probe, bench: Bench) -> None:
     An engine that does not offer what the probe needs leaves it out, which its rules call not exercised.
     """
     try:
-        _run(probe, bench)
+        with tracing.span("probe", run_id=bench.run_id, probe=probe.probe):
+            _run(probe, bench)
     except Unsupported as error:
         bench.sink.skipped(probe.probe, error.detail)
 

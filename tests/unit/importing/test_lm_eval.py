@@ -116,3 +116,33 @@ def test_a_results_file_that_is_broken_is_named(tmp_path: Path) -> None:
         read_settings(list_sample_files(tmp_path)["t"])
     path.write_text("[]", encoding="utf-8")
     assert read_settings(list_sample_files(tmp_path)["t"]).model is None
+
+
+def test_a_multiple_choice_item_says_its_question_and_how_probable_each_option_was() -> None:
+    (said,) = [
+        s.said for s in read_samples(list_sample_files(BF16)["gk_facts"]) if s.document_id == "facts-004"
+    ]
+    assert said.prompt == "The longest river in South America is the"
+    assert (said.expected, said.text) == ("Amazon", "Amazon")
+    assert [text for text, _ in said.options] == ["Amazon", "Nile", "Mississippi", "Danube"]
+    assert sum(share for _, share in said.options) == pytest.approx(1)
+
+
+def test_a_generated_item_says_what_was_written() -> None:
+    said = next(read_samples(list_sample_files(GENERATED)["demo_sums"])).said
+    assert said.prompt.endswith("Q: 0+1?\nA:")
+    assert (said.expected, said.text, said.options) == ("1", "lol", ())
+
+
+def test_options_that_stand_in_the_context_are_told_apart_by_it() -> None:
+    arguments = {
+        "gen_args_0": {"arg_0": "the cat", "arg_1": " sat"},
+        "gen_args_1": {"arg_0": "the car", "arg_1": " sat"},
+    }
+    logged = sample(1, acc=1.0) | {"filtered_resps": CHOICES, "arguments": arguments, "target": "0"}
+    assert {text for text, _ in parse_sample(logged).said.options} == {"the cat", "the car"}
+
+
+def test_a_sample_without_its_requests_says_nothing() -> None:
+    said = parse_sample({"doc_hash": "h", "acc": 1.0}).said
+    assert (said.prompt, said.expected, said.text) == ("", "", "")

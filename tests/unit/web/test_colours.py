@@ -16,6 +16,7 @@ TEXT = [
     *((tone, f"{tone}-wash") for tone in TONES),
     *((tone, ground) for tone in TONES for ground in ("card", "page")),
     *(("card", tone) for tone in TONES),  # the big badge
+    *((tone, "sunk") for tone in ("pass", "fail")),  # outcomes above answers
     ("ink", "fail-wash"),  # a mismatch
     ("ink", "pass-wash"),  # text over a plot's zone
 ]

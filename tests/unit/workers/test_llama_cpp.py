@@ -104,6 +104,9 @@ class NativeHandler(BaseHTTPRequestHandler):
     def tokenize(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"tokens": [ord(letter) for letter in body["content"]]}
 
+    def detokenize(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"content": "".join(map(chr, body["tokens"]))}
+
     def apply_template(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"prompt": "".join(message["content"] for message in body["messages"])}
 
@@ -186,7 +189,8 @@ def test_texts_and_chats_are_tokenized() -> None:
     with translator() as (translate, seen):
         assert translate.tokenize({"prompt": "ab", "add_special_tokens": False})["tokens"] == [97, 98]
         assert translate.tokenize({"messages": [{"role": "user", "content": "c"}]})["tokens"] == [99]
-    assert [step.get("add_special") for step in seen] == [False, None, False]
+        assert translate.detokenize({"tokens": [100, 101]}) == {"prompt": "de"}
+    assert [step.get("add_special") for step in seen] == [False, None, False, None]
 
 
 def test_shared_prefixes_are_counted() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from workers.engines.llama_cpp.translate import Refused, Translator
 
-PATHS = ("/v1/completions", "/tokenize")
+PATHS = ("/v1/completions", "/tokenize", "/detokenize")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -100,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
                     self._answer(200, self.translator.complete(body))
                 case "/tokenize":
                     self._answer(200, self.translator.tokenize(body))
+                case "/detokenize":
+                    self._answer(200, self.translator.detokenize(body))
                 case _:
                     self._answer(404, {"error": f"no {self.path}"})
         except (Refused, ValueError, KeyError, TypeError) as error:

@@ -84,6 +84,10 @@ class Translator:
         )
         return {"tokens": answer["tokens"], "count": len(answer["tokens"])}
 
+    def detokenize(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The text of token ids."""
+        return {"prompt": self._post("/detokenize", {"tokens": list(body["tokens"])})["content"]}
+
     def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A completion with log-probabilities by token id. Raises Refused."""
         for name in ("prompt_logprobs", "echo", "stream"):
