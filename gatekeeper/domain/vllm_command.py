@@ -34,10 +34,12 @@ def parse_serve_command(argv: Sequence[str], *, allowed_arguments: frozenset[str
         "skip_layers" in candidate.get("quantization", {})
         and candidate["quantization"].get("scheme", "none") == "none"
     ):
-        problem = "skips layers of a cache that is not quantized"
         problems.append(
-            FieldProblem(field=f"command --{SKIP_LAYERS}", problem=problem, allowed="with --kv-cache-dtype")
-        )
+            FieldProblem(
+                field=f"command --{SKIP_LAYERS}", problem="skips layers of a cache that is not quantized",
+                allowed="with --kv-cache-dtype",
+            )
+        )  # fmt: skip
     if problems:
         raise InvalidInput(problems)
     baseline = {key: candidate[key] for key in ("scheduling", "engine_args")}

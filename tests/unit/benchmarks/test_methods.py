@@ -11,11 +11,12 @@ from pydantic import TypeAdapter
 
 from gatekeeper.catalog import get_policy
 from gatekeeper.domain.kv_memory import ModelShape
+from gatekeeper.domain.plan import Model
 from gatekeeper.domain.verdict import Report, Verdict
 from tests.unit.reference.tiny import VOCABULARY, model, runner
 
 CONTEXT, DECODED = 128, 16
-SHAPE = ModelShape.from_hf_config(model().config.to_dict())
+MODEL = Model(name="m", source="/nowhere", shape=ModelShape.from_hf_config(model().config.to_dict()))
 SUITE = suite_of(
     texts=methods.TEXTS, context=CONTEXT, decoded=DECODED, passkeys=methods.PASSKEYS, longest=256
 )
@@ -42,7 +43,7 @@ def report(full: tuple[dict[str, Any], Any], config: Mapping[str, Any]) -> tuple
     figures, _ = methods.measure(runner(dict(config), rows=methods.PASSKEYS), tokenizer, full[1])
     stored = [json.loads(json.dumps(one["items"])) for one in (full[0], figures)]
     baseline, candidate = (TypeAdapter(Items).validate_python(one) for one in stored)
-    return figures, judged(plan_of(config, SHAPE, SUITE), baseline, candidate)
+    return figures, judged(plan_of(config, MODEL, SUITE, calibrations=()), baseline, candidate)
 
 
 def test_items_give_the_figures_of_the_table(full: tuple[dict[str, Any], Any]) -> None:
