@@ -85,7 +85,7 @@ def silences(plan: Plan, candidate: ArmRecord) -> Iterator[str]:
     measured = measured_modes(plan.suite, candidate.plan.config, candidate.effective)
     for rule in plan.policy.rules:
         metric = METRICS[rule.metric]
-        for mode in expected_modes(rule, measured):
+        for mode in expected_modes(rule, measured, plan.suite):
             reason = says_nothing(plan, candidate, suite=metric.suite, mode=mode)
             if reason is not None:
                 where = "" if mode == "cold" else f" in {mode} mode"
