@@ -30,16 +30,11 @@ def parse_serve_command(argv: Sequence[str], *, allowed_arguments: frozenset[str
         problem = _take_flag(candidate, name, value, allowed_arguments)
         if problem:
             problems.append(problem)
-    if (
-        "skip_layers" in candidate.get("quantization", {})
-        and candidate["quantization"].get("scheme", "none") == "none"
-    ):
-        problems.append(
-            FieldProblem(
-                field=f"command --{SKIP_LAYERS}", problem="skips layers of a cache that is not quantized",
-                allowed="with --kv-cache-dtype",
-            )
-        )  # fmt: skip
+    quantization = candidate.get("quantization", {})
+    if "skip_layers" in quantization and quantization.get("scheme", "none") == "none":
+        what = "skips layers of a cache that is not quantized"
+        field = f"command --{SKIP_LAYERS}"
+        problems.append(FieldProblem(field=field, problem=what, allowed="with --kv-cache-dtype"))
     if problems:
         raise InvalidInput(problems)
     baseline = {key: candidate[key] for key in ("scheduling", "engine_args")}
