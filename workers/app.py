@@ -40,7 +40,7 @@ def sessions() -> Sessions:
     return make_sessions(make_engine(settings.database_url))
 
 
-@worker_process_init.connect
+@worker_process_init.connect  # type: ignore[untyped-decorator]  # celery has no types
 def start_tracing(**_: object) -> None:
     """After the fork, in the process that works."""
     end = tracing.start("gatekeeper-worker")

@@ -78,7 +78,7 @@ def get_head(session: Session, run_id: UUID) -> RunRow:
     return _one(session, head, run_id)
 
 
-def _one(session: Session, statement: Select[tuple[RunRow]], run_id: UUID) -> RunRow:
+def _one(session: Session, statement: Select[RunRow], run_id: UUID) -> RunRow:
     row = session.scalars(statement).one_or_none()
     if row is None:
         raise NotFound(f"run {run_id}")

@@ -100,7 +100,7 @@ def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: 
     page.get_by_role("button", name="Filter").click()
     expect(answers).to_have_count(4)
     expect(answers.first).to_contain_text("55.0% → 45.0%")
-    expect(answers.first.get_by_role("mark")).to_have_text([re.compile("Amazon$"), re.compile("Nile$")])
+    expect(answers.first.locator("mark")).to_have_text([re.compile("Amazon$"), re.compile("Nile$")])
     expect(answers.first.get_by_role("row").nth(1)).to_contain_text(
         re.compile("Amazon expected.*55.0%.*30.0%")
     )
