@@ -2,6 +2,7 @@
 
 `python benchmarks/methods.py MODEL STORE [METHOD ...]` measures the methods named, or all, against the 16-bit full
 cache, and keeps each result as STORE/<method>.json; what is there is not measured again.
+A result has the figures of the table, and every item by itself, of which `method_verdicts` makes a verdict.
 `python benchmarks/methods.py MODEL STORE --table` prints the table of docs/methods.md from what is there.
 
 Texts: bundled ones, `CONTEXT` tokens of prompt and `DECODED` forced tokens each, so prompt-compressing methods have
@@ -22,16 +23,20 @@ from random import Random
 from typing import Any, Final
 
 import torch
+from method_verdicts import Items, cell, judged, plan_of, suite_of, unanswered
+from pydantic import TypeAdapter
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gatekeeper.calibrations import list_calibrations
 from gatekeeper.domain.calibration import calibrated
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.kv_config import KVConfig, KvQuant
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
+from gatekeeper.domain.measurement import Measurement, TokenTrace
 from gatekeeper.settings import Settings
 from workers.engines.reference.calibrated import load_layers
-from workers.engines.reference.layers import ATTENTION
+from workers.engines.reference.layers import ATTENTION, SequenceLayer
+from workers.engines.reference.policies import Selector
 from workers.engines.reference.runner import Context, Runner
 from workers.suites.documents import bundled_texts
 
@@ -40,6 +45,18 @@ DECODED: Final = 64
 TEXTS: Final = 8
 PASSKEYS: Final = 10
 FULL: Final = "full cache"
+RANDOM: Final = "random 0.5"
+"""A control, which nobody can ask of the product: the budget of another policy, tokens drawn by lot for each head."""
+LONGEST_PASSKEY: Final = CONTEXT + 64
+"""Prompt, question and answer have no more tokens."""
+TOP_K: Final = 20
+"""Most probable tokens that are kept of each place, as suites do."""
+DIGITS: Final = 5
+"""Decimals that are kept of log-probabilities."""
+SUITE: Final = suite_of(
+    texts=TEXTS, context=CONTEXT, decoded=DECODED, passkeys=PASSKEYS, longest=LONGEST_PASSKEY
+)
+_ITEMS: Final = TypeAdapter(Items)
 
 
 def half(policy: str, share: float = 0.5, **more: object) -> dict[str, Any]:
@@ -70,14 +87,30 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "H2O 0.8": half("h2o", 0.8),
     "SnapKV 0.5": half("snapkv"),
     "SnapKV 0.7": half("snapkv", 0.7),
+    "PyramidKV 0.5": half("pyramidkv"),
     "TOVA 0.5": half("tova"),
+    "expected attention 0.5": half("expected_attention"),
     "KeyDiff 0.5": half("keydiff"),
     "Knorm 0.5": half("knorm"),
+    RANDOM: half("knorm"),
     "top-k 128": {"eviction": {"policy": "topk", "k": 128}},
     "top-k 32": {"eviction": {"policy": "topk", "k": 32}},
     "INT8 + SnapKV 0.5": {**scheme("int8"), **half("snapkv")},
     "FP8 e4m3 + H2O 0.5": {**scheme("fp8_e4m3"), **half("h2o")},
 }
+
+
+class ByLot(Runner):
+    """Which tokens of a prompt stay is drawn by lot; how many, its policy says."""
+
+    def new_layers(self) -> list[SequenceLayer]:
+        """The same draw for every prompt of a length."""
+        drawn = torch.Generator().manual_seed(1)
+        layers = super().new_layers()
+        for layer in layers:
+            assert isinstance(layer.policy, Selector)
+            layer.policy.score = lambda prompt: torch.rand(prompt.keys.shape[:2], generator=drawn)
+        return layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,29 +155,49 @@ def forced(
         runner.advance(contexts, column)
 
 
-def found_passkeys(runner: Runner, keys: Sequence[Passkey]) -> int:
-    """How many are answered with exactly their number."""
+def asked(runner: Runner, keys: Sequence[Passkey]) -> Iterator[Measurement]:
+    """Of each passkey whether it is answered with exactly its number, and the mean probability of that one's tokens."""
     contexts = [runner.read_prompt(key.prompt) for key in keys]
     rows = list(forced(runner, contexts, [[*key.question, *key.answer] for key in keys]))
-    return sum(
-        all(
-            int(rows[len(key.question) + place][number].argmax()) == token
-            for place, token in enumerate(key.answer)
-        )
-        for number, key in enumerate(keys)
-    )
+    for number, key in enumerate(keys):
+        answered = torch.stack([row[number] for row in rows[len(key.question) :]])
+        tokens = torch.tensor(key.answer)
+        found = float((answered.argmax(-1) == tokens).all())
+        probability = float(answered.exp().gather(-1, tokens[:, None]).mean())
+        length = len(key.prompt) + len(key.question) + len(key.answer)
+        for metric, value in (("retrieved", found), ("answer_probability", round(probability, DIGITS))):
+            yield Measurement.of(
+                suite="retrieval", mode="cold", item_id=f"passkey {number}", cluster="needle", metric=metric,
+                value=value, context_tokens=length,
+            )  # fmt: skip
+
+
+def trace_of(name: str, tokens: Sequence[int], logprobs: torch.Tensor) -> TokenTrace:
+    """A text's forced tokens with the most probable ones at their places; `logprobs`: [tokens, vocabulary]."""
+    best = logprobs.topk(TOP_K, dim=-1)
+    chosen = logprobs.gather(-1, torch.tensor(tokens)[:, None]).squeeze(-1)
+    return TokenTrace(
+        suite="fidelity", mode="cold", item_id=name, cluster=name, token_ids=tokens,
+        token_logprobs=_rounded(chosen), top_ids=best.indices.tolist(),
+        top_logprobs=[_rounded(row) for row in best.values],
+    )  # fmt: skip
+
+
+def _rounded(values: torch.Tensor) -> list[float]:
+    return [round(value, DIGITS) for value in values.tolist()]
 
 
 def measure(
     runner: Runner, tokenizer: Any, baseline: torch.Tensor | None
 ) -> tuple[dict[str, Any], torch.Tensor]:
-    """A method's figures, and its log-probabilities, [tokens, texts, vocabulary]."""
+    """A method's figures and items, and its log-probabilities, [tokens, texts, vocabulary]."""
     began = time.monotonic()
     texts = documents(tokenizer)
     contexts = [runner.read_prompt(text[:CONTEXT]) for text in texts]
     compressed = contexts[0].nbytes / contexts[0].seen_tokens, contexts[0].held_tokens
-    logprobs = torch.stack(list(forced(runner, contexts, [text[CONTEXT:] for text in texts])))
-    reference = torch.tensor([text[CONTEXT:] for text in texts]).T.unsqueeze(-1)
+    decoded = [text[CONTEXT:] for text in texts]
+    logprobs = torch.stack(list(forced(runner, contexts, decoded)))
+    reference = torch.tensor(decoded).T.unsqueeze(-1)
     base = logprobs if baseline is None else baseline
     figures = {
         "nll": -float(logprobs.gather(-1, reference).mean()),
@@ -155,7 +208,12 @@ def measure(
         "held_tokens": compressed[1],
         "seconds": time.monotonic() - began,
     }
-    return figures | {"passkeys": found_passkeys(runner, list(passkeys(tokenizer)))}, logprobs
+    items = Items(
+        traces=tuple(trace_of(f"text {n}", text, logprobs[:, n]) for n, text in enumerate(decoded)),
+        measurements=tuple(asked(runner, list(passkeys(tokenizer)))),
+    )
+    found = sum(row.value == 1 for row in items.measurements if row.metric == "retrieved")
+    return figures | {"passkeys": found, "items": _ITEMS.dump_python(items, mode="json")}, logprobs
 
 
 def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
@@ -168,47 +226,60 @@ def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
     for name in dict.fromkeys((FULL, *names)):
         baseline = torch.load(kept) if kept.exists() else None
         path = store / f"{name}.json"
-        if path.exists():
+        if path.exists() and "items" in stored(path):
             continue
-        runner = make_runner(model, KVConfig.model_validate(METHODS[name]), source)
+        kind = ByLot if name == RANDOM else Runner
+        runner = make_runner(kind, model, KVConfig.model_validate(METHODS[name]), source)
         figures, logprobs = measure(runner, tokenizer, baseline)
         if name == FULL:
             torch.save(logprobs, kept)
         path.write_text(json.dumps(figures), encoding="utf-8")
-        print(name, json.dumps(figures), flush=True)
+        print(name, json.dumps({key: value for key, value in figures.items() if key != "items"}), flush=True)
 
 
-def make_runner(model: Any, config: KVConfig, source: str) -> Runner:
+def stored(path: Path) -> dict[str, Any]:
+    """A result."""
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return figures
+
+
+def make_runner(kind: type[Runner], model: Any, config: KVConfig, source: str) -> Runner:
     """A model with a method, by the newest calibration of GATEKEEPER_HOME where it needs one. Raises InvalidInput."""
     root, name = Settings().root, Path(source).name
     known = list_calibrations(root)
     config, lacking = calibrated(config, arm="method", name=name, source=source, revision=None, known=known)
     if lacking:
         raise InvalidInput(lacking)
-    runner = Runner(model=model, config=config, piece=None, rows=PASSKEYS)
-    if isinstance(config.quantization, KvQuant):
-        runner.nuq = load_layers(root, config.quantization, model, name=name, head_dim=runner.head_dim)
-    return runner
+    nuq = load_layers(root, config.quantization, model, name=name)
+    return kind(model=model, config=config, piece=None, rows=PASSKEYS, nuq=nuq)
 
 
 def table(source: str, store: Path) -> Iterator[str]:
-    """The rows of docs/methods.md."""
+    """The rows of docs/methods.md, and what their verdicts leave open."""
     shape = ModelShape.from_hf_config(json.loads((Path(source) / "config.json").read_text(encoding="utf-8")))
+    results = {name: stored(path) for name in METHODS if (path := store / f"{name}.json").exists()}
     columns = (
         "NLL change | KL | top-1 | passkeys | bytes per token, computed | measured | held tokens | seconds"
     )
-    yield f"| method | {columns} |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for name, config in METHODS.items():
-        path = store / f"{name}.json"
-        if path.exists():
-            seen = json.loads(path.read_text(encoding="utf-8"))
-            computed = kv_bytes_per_token(shape, KVConfig.model_validate(config).quantization)
-            yield (
-                f"| {name} | {seen['nll_change']:+.3f} | {seen['kl']:.4f} | {seen['top1']:.3f} | {seen['passkeys']}"
-                f" of {PASSKEYS} | {computed:,.0f} | {seen['bytes_per_token']:,.0f} | {seen['held_tokens']:,.0f}"
-                f" | {seen['seconds']:.0f} |"
-            )
+    yield f"| method | verdict | {columns} |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for name, seen in results.items():
+        computed = kv_bytes_per_token(shape, KVConfig.model_validate(METHODS[name]).quantization)
+        yield (
+            f"| {name} | {verdict(name, results, shape)} | {seen['nll_change']:+.3f} | {seen['kl']:.4f} |"
+            f" {seen['top1']:.3f} | {seen['passkeys']} of {PASSKEYS} | {computed:,.0f} |"
+            f" {seen['bytes_per_token']:,.0f} | {seen['held_tokens']:,.0f} | {seen['seconds']:.0f} |"
+        )
+    rules = ", ".join(rule.metric for rule in unanswered(SUITE))
+    yield f"\nRules of the default policy that these items can't answer: {rules}."
+
+
+def verdict(name: str, results: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> str:
+    """What the judge says of a method; a dash for the baseline itself, and for a result without items."""
+    if name == FULL or "items" not in results[name] or "items" not in results.get(FULL, {}):
+        return "–"
+    baseline, candidate = (_ITEMS.validate_python(results[each]["items"]) for each in (FULL, name))
+    return cell(judged(plan_of(METHODS[name], shape, SUITE), baseline, candidate))
 
 
 def main() -> None:

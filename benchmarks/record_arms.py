@@ -24,6 +24,7 @@ from damaged_models import noisy_copy
 from emulated_cache import EmulatedCache
 from recordings import Recording, Stored, path_of, write_recording
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
@@ -75,6 +76,9 @@ class Clocked:
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         """One document."""
         self.stored.append(Stored(seconds=self.seconds, traces=tuple(rows)))
+
+    def answers(self, rows: Sequence[Answer]) -> None:
+        """Not kept: nothing is read here."""
 
     def exercises(self, rows: Sequence[Exercise]) -> None:
         """Not kept: here prompts are reused, which the probes take for a fault."""

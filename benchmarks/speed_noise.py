@@ -21,6 +21,7 @@ from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 from gatekeeper.domain import speed
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Deployment, reference_config
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Stop, TokenTrace
@@ -65,6 +66,9 @@ class File:
                 out.write(json.dumps(entry | figure) + "\n")
 
     def traces(self, rows: Sequence[TokenTrace]) -> None:
+        raise NotImplementedError
+
+    def answers(self, rows: Sequence[Answer]) -> None:
         raise NotImplementedError
 
     def exercises(self, rows: Sequence[Exercise]) -> None:

@@ -89,15 +89,13 @@ def calibrate(options: argparse.Namespace, texts: Sequence[str], root: Path, dev
     from transformers.utils.logging import disable_progress_bar
 
     from workers.engines.reference import calibrated, calibration, nuq
+    from workers.engines.reference.layers import ATTENTION
 
     disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(options.source, revision=options.revision)
     pieces = cut([tokenizer(text)["input_ids"] for text in texts])
     model: Any = AutoModelForCausalLM.from_pretrained(
-        options.source,
-        revision=options.revision,
-        dtype=torch.float32,
-        attn_implementation=calibration.OBSERVED,
+        options.source, revision=options.revision, dtype=torch.float32, attn_implementation=ATTENTION
     )
     model = model.eval().to(device)
     about = Calibration(
@@ -111,10 +109,9 @@ def calibrate(options: argparse.Namespace, texts: Sequence[str], root: Path, dev
         print(f"calibration {about.id} is there already: {path}")
         return path
     print(f"reading {about.tokens} tokens in {len(pieces)} pieces", file=sys.stderr, flush=True)
-    head_dim = getattr(model.config, "head_dim", None) or (
-        model.config.hidden_size // model.config.num_attention_heads
-    )
-    cached = calibration.observe(model, nuq.rotation_of(model, head_dim=head_dim), pieces)
+    rotary = nuq.steady_rotary(model)
+    model.set_attn_implementation(calibration.OBSERVED)
+    cached = calibration.observe(model, rotary, pieces)
     heads, width = cached[0].keys.shape[1:]
     scheme = KvQuant(scheme="kvquant", bits=options.bits, outlier_fraction=options.outlier_fraction)
     outliers = kvquant_outliers(scheme, width=width, kv_heads=heads)

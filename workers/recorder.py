@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
@@ -65,6 +66,11 @@ class StoredArm:
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         """Store traces."""
         record.add_traces(self.sessions, self.arm_id, owner=self.owner, traces=rows)
+
+    @patiently
+    def answers(self, rows: Sequence[Answer]) -> None:
+        """Store what the engine said."""
+        record.add_answers(self.sessions, self.arm_id, owner=self.owner, answers=rows)
 
     @patiently
     def exercises(self, rows: Sequence[Exercise]) -> None:

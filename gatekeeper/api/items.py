@@ -52,7 +52,10 @@ class TokenDocument(View):
 
 @router.get("/runs/{run_id}/items")
 def list_items(context: ContextOf, run_id: RunId, filters: Annotated[ItemFilters, Query()]) -> Page[ItemView]:
-    """Both arms' figures of every item; with `flip`, of those whose outcome changed."""
+    """Both arms' figures of every item; with `flip`, of those whose outcome changed.
+
+    With `include=answers` also what was asked and what both arms said.
+    """
     return items.list_items(context.sessions, run_id, filters)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatekeeper.domain.change import Deployment
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import Budgeted, Eviction, KVConfig, NoEviction, TopK
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Policy

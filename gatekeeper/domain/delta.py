@@ -25,7 +25,7 @@ from gatekeeper.domain.sample import (
 )
 from gatekeeper.domain.sampling import samples_between
 from gatekeeper.domain.speed_estimate import ALONE, IN_TURNS, Question, alone, in_turns
-from gatekeeper.domain.verdict import CurvePoint, Delta
+from gatekeeper.domain.verdict import ContextPoint, CurvePoint, Delta
 from gatekeeper.stats.binary import mcnemar_exact, paired_difference_interval
 from gatekeeper.stats.continuous import mean_greater_p, mean_interval, mean_less_p
 from gatekeeper.stats.interval import Interval
@@ -97,7 +97,8 @@ def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
     over = "items" if metric.kind == "score" else "documents"
     delta = _delta(
         sample.place, interval, n=n, clusters=clusters, missing=sample.missing, planned=sample.schedule.planned,
-        baseline=sample.baseline, candidate=sample.candidate, curve=_curve(sample, basis), confidence=basis.confidence,
+        baseline=sample.baseline, candidate=sample.candidate, curve=_curve(sample, basis),
+        context_curve=_context_curve(sample, basis), confidence=basis.confidence,
         method=f"mean over {over}, skewness-corrected t{_looked(sample)}",
     )  # fmt: skip
     return delta if bound is None else delta.model_copy(update=_against_bound(sample, bound, basis))
@@ -115,6 +116,23 @@ def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
                 estimate=part.estimate,
                 lower=interval.lower,
                 upper=interval.upper,
+            )
+        )
+    return tuple(points)
+
+
+def _context_curve(sample: MeanSample, basis: Basis) -> tuple[ContextPoint, ...]:
+    """The mean after each length of context, with an interval of its own as above."""
+    points = []
+    for part in sample.by_context:
+        interval = mean_interval(part.values, part.clusters, confidence=basis.confidence)
+        points.append(
+            ContextPoint(
+                context_tokens=part.context_tokens,
+                documents=len(part.clusters),
+                estimate=interval.estimate,
+                lower=_bounded(interval.lower),
+                upper=_bounded(interval.upper),
             )
         )
     return tuple(points)
@@ -280,6 +298,7 @@ def _delta(
     harm_p: float | None = None,
     detectable: float | None = None,
     curve: tuple[CurvePoint, ...] = (),
+    context_curve: tuple[ContextPoint, ...] = (),
 ) -> Delta:
     metric: Metric = place.metric
     return Delta(
@@ -287,7 +306,7 @@ def _delta(
         clusters=clusters, baseline=baseline, candidate=candidate, estimate=interval.estimate,
         lower=_bounded(interval.lower), upper=_bounded(interval.upper), confidence=confidence,
         harm_p=harm_p, lost=lost, gained=gained, missing=missing, planned=planned, detectable=detectable,
-        method=method, curve=curve,
+        method=method, curve=curve, context_curve=context_curve,
     )  # fmt: skip
 
 

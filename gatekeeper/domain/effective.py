@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
     Fp8,
     KVConfig,
@@ -215,16 +215,27 @@ def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]
         return
     agrees, evidence, reason, shown = None, effective.evidence.get("eviction"), NOT_SAID, None
     if effective.eviction is not None and kept is not None and seen is not None:
-        expected = tokens_kept(config.eviction, seen)
-        agrees, reason = effective.eviction == asked and kept == expected, ""
+        by_layer = effective.kept_by_layer or {"0": kept}
+        expected = kept_by_layer(config.eviction, seen, layers=len(by_layer))
+        alike = all(by_layer.get(str(layer)) == tokens for layer, tokens in enumerate(expected))
+        agrees, reason = effective.eviction == asked and alike, ""
         shown = _policy(effective.eviction)
         if not isinstance(config.eviction, TopK):
-            shown, evidence = f"{shown}, {kept} of {seen} tokens kept", effective.evidence.get("kept_tokens")
-            if agrees and expected == seen:
+            shown, evidence = (
+                f"{shown}, {_held(by_layer.values(), seen)}",
+                effective.evidence.get("kept_tokens"),
+            )
+            if agrees and min(expected) == seen:
                 agrees, reason = None, NOTHING_TO_EVICT
     yield Observation(
         setting="eviction", requested=_policy(asked), effective=shown, agrees=agrees, evidence=evidence, reason=reason
     )  # fmt: skip
+
+
+def _held(by_layer: Collection[int], seen: int) -> str:
+    low, high = min(by_layer), max(by_layer)
+    spread = f", from {low} to {high} by layer" if low < high else ""
+    return f"{sum(by_layer) // len(by_layer)} of {seen} tokens kept{spread}"
 
 
 def _policy(document: Mapping[str, Any]) -> str:

@@ -35,19 +35,21 @@ def finding_of(
 ) -> Finding:
     """Apply a rule. `proven`: whether Holm's procedure upheld the harm; None for rules outside the family.
 
-    `waiver` excuses what the figures come to, never that there are none.
+    `waiver` excuses what the figures come to, never that there are none. Where items came to nothing, the figure of
+    those that are left decides nothing and is no part of the finding.
     """
     rule, mode = application.rule, application.mode
     suite = METRICS[rule.metric].suite
+    not_finite = _not_finite(suite, mode, baseline, candidate)
     outcome, detail = (
-        _not_finite(suite, mode, baseline, candidate)
+        not_finite
         or _not_exercised(suite, mode, baseline, candidate)
         or _not_measured(suite, application, delta, candidate)
         or _excused(rule, _weigh(rule, delta, bound, proven), waiver)
     )
     return Finding(
         outcome=outcome, metric=rule.metric, mode=mode, group=application.group, rule=rule, bound=bound,
-        delta=delta, detail=detail,
+        delta=None if not_finite else delta, detail=detail,
     )  # fmt: skip
 
 

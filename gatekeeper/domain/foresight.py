@@ -8,7 +8,7 @@ one, and else the planning values below. docs/decision.md says where they come f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, assert_never
 
 from scipy.stats import norm, t
@@ -17,22 +17,15 @@ from gatekeeper.domain.base import Closed
 from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.findings import FEWEST_TO_PASS
 from gatekeeper.domain.item_order import batch_ends
-from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
-from gatekeeper.domain.probes import (
-    AccuracyProbe,
-    FidelityProbe,
-    FreeDecodeProbe,
-    ModesProbe,
-    RetrievalProbe,
-    SaturatedProbe,
-)
+from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe, FreeDecodeProbe, RetrievalProbe
 from gatekeeper.domain.scope import expected_modes, noise_bound
 from gatekeeper.domain.sentence import amount, points
 from gatekeeper.domain.speed_foresight import lacking_load, resolved
+from gatekeeper.domain.token_foresight import lacking_context, scoring
 from gatekeeper.domain.verdict import Noise
 from gatekeeper.stats.power import items_to_detect, smallest_detectable_drop
 from gatekeeper.stats.sequential import (
@@ -80,7 +73,11 @@ def foresee(plan: Plan, noise: Noise | None = None) -> tuple[Foresight, ...]:
 
 
 def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
-    if not expected_modes(rule, plan.modes):
+    if METRICS[rule.metric].is_over_contexts and not plan.suite.has_context_lengths:
+        return _say(
+            rule, "idle", "the suite scores after one length of context only, so the rule does not apply"
+        )
+    if not expected_modes(rule, plan.modes, plan.suite):
         state = f"{rule.mode} mode" if rule.mode else "state of the cache that the metric compares"
         return _say(rule, "idle", f"this change asks for no {state}, so the rule does not apply")
     idle = left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=rule.mode or "cold")
@@ -125,12 +122,16 @@ def _compared(rule: Rule, *, margin: float, detectable: float, shown: str, remed
 
 def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     metric = METRICS[rule.metric]
-    probes = _scoring(plan, expected_modes(rule, plan.modes))
+    modes = expected_modes(rule, plan.modes, plan.suite)
+    probes = scoring(plan.suite, modes)
     if not probes:
         return _not_measured(rule, "fidelity")
     decoded, probe = min(probe.decode_tokens for probe in probes), min(probes, key=lambda p: p.documents)
     if rule.decode_position and rule.decode_position[1] > decoded:
         return _say(rule, "undecidable", f"the suite decodes {decoded} tokens only")
+    lacking = lacking_context(probes, rule, modes)
+    if lacking:
+        return _say(rule, "undecidable", lacking)
     if probe.documents < FEWEST_TO_PASS:
         return _say(
             rule, "undecidable", f"{probe.documents} documents pass nothing, {FEWEST_TO_PASS} are needed"
@@ -155,22 +156,6 @@ def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
         rule, margin=margin, detectable=moved + reach, shown=shown,
         remedy=f"with the limit {amount(metric, bound)} an unchanged setup may not pass",
     )  # fmt: skip
-
-
-def _scoring(plan: Plan, modes: Sequence[Mode]) -> list[FidelityProbe | ModesProbe | SaturatedProbe]:
-    """The probes that score tokens in these modes."""
-    found: list[FidelityProbe | ModesProbe | SaturatedProbe] = []
-    for probe in plan.suite.probes:
-        match probe:
-            case FidelityProbe() if {"cold", "warm"} & set(modes):
-                found.append(probe)
-            case ModesProbe() if set(probe.modes) & set(modes):
-                found.append(probe)
-            case SaturatedProbe() if "saturated" in modes:
-                found.append(probe)
-            case _:
-                pass
-    return found
 
 
 # --- items -----------------------------------------------------------------------------------------------------------

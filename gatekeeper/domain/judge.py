@@ -15,7 +15,6 @@ from typing import Final
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.delta import Basis, delta_of
 from gatekeeper.domain.effective import Observation, changed, compare, mismatches
-from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
@@ -24,7 +23,7 @@ from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
 from gatekeeper.domain.sample import Sample
 from gatekeeper.domain.sampling import samples_between
-from gatekeeper.domain.scope import Application, applications, bound_of, parts_of
+from gatekeeper.domain.scope import Application, applications, bound_of, parts_of, says_nothing
 from gatekeeper.domain.sentence import no_gain, summary
 from gatekeeper.domain.speed import failed_requests
 from gatekeeper.domain.verdict import Delta, Finding, Noise, Outcome, Report, SettingRow, Verdict
@@ -72,7 +71,7 @@ def _weighed_report(plan: Plan, arms: Mapping[Role, ArmRecord]) -> Report:
         *notes,
         *without_power(findings, deltas),
         *_doubts(baseline, candidate),
-        *_left_out(plan),
+        *_left_out(plan, candidate),
         *filter(None, [plan.undeclared]),
     )
     if not noise.deltas:
@@ -149,14 +148,14 @@ def _doubts(baseline: ArmRecord, candidate: ArmRecord) -> Iterator[str]:
             yield f"Not verified: {row.setting} {row.requested}, {row.reason}."
 
 
-def _left_out(plan: Plan) -> Iterator[str]:
-    """A note for the rules that say nothing on the engine of this run, and why it is that engine."""
+def _left_out(plan: Plan, candidate: ArmRecord) -> Iterator[str]:
+    """A note for the rules that say nothing of the change in this run, and why it was run on that engine."""
     engine = plan.candidate.engine
     if engine != "vllm":
         yield f"Both arms ran on the {engine} engine: {plan.engine_reason}."
     for rule in plan.policy.rules:
         metric = METRICS[rule.metric]
-        reason = left_out(engine, suite=metric.suite, mode=rule.mode or "cold")
+        reason = says_nothing(plan, candidate, suite=metric.suite, mode=rule.mode or "cold")
         if reason is not None:
             yield f"{metric.title} does not apply: {reason}."
 

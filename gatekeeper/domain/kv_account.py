@@ -8,25 +8,24 @@ is what the eviction policy keeps, and in layers with a window at most that. doc
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Self, assert_never
+from dataclasses import replace
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
 from gatekeeper.domain.accelerators import DeviceName, memory_bytes
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
 from gatekeeper.domain.kv_config import (
+    Budgeted,
     Eviction,
-    HeavyHitter,
     Kivi,
     NoEviction,
     NoQuantization,
-    PrefillSelector,
     Quantization,
-    SlidingWindow,
-    SnapKv,
-    StreamingLlm,
     TopK,
     TurboQuant,
 )
@@ -96,12 +95,14 @@ class MemoryAccount(Closed):
     """The answer, in bytes of all devices together; None: unknown, or not asked.
 
     `bytes_per_token`: one more token while no window is full; `tokens_kept`: of a sequence, in a layer without a
-    window; `pool_tokens`: of sequences of this context; `max_concurrency`: whole sequences that fit at once.
-    `full_cache_bytes_per_sequence`: the same in 16 bits, nothing evicted; `ratio`: that by `bytes_per_sequence`.
+    window; where layers differ, the mean, and `tokens_kept_by_layer` has each, the lowest first; `pool_tokens`: of
+    sequences of this context; `max_concurrency`: whole sequences that fit at once. `full_cache_bytes_per_sequence`: the
+    same in 16 bits, nothing evicted; `ratio`: that by `bytes_per_sequence`.
     """
 
     bytes_per_token: float
     tokens_kept: int
+    tokens_kept_by_layer: tuple[int, ...] = ()
     bytes_per_sequence: float
     total_bytes: float
     full_cache_bytes_per_sequence: float
@@ -120,9 +121,11 @@ def memory_account(shape: ModelShape, question: MemoryQuestion) -> MemoryAccount
     per_sequence = sequence_bytes(shape, question)
     full = question.model_copy(update={"quantization": NoQuantization(), "eviction": NoEviction()})
     full_bytes = sequence_bytes(shape, full)
+    by_layer = _by_layer(shape, question)
     account = MemoryAccount(
         bytes_per_token=kv_bytes_per_token(shape, question.quantization),
         tokens_kept=tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens),
+        tokens_kept_by_layer=by_layer if len(set(by_layer)) > 1 else (),
         bytes_per_sequence=per_sequence,
         total_bytes=per_sequence * question.concurrency,
         full_cache_bytes_per_sequence=full_bytes,
@@ -160,11 +163,30 @@ def _on_device(question: MemoryQuestion, account: MemoryAccount) -> MemoryAccoun
 
 def sequence_bytes(shape: ModelShape, question: MemoryQuestion) -> float:
     """The bytes of one sequence, over all devices: what cannot be split among them is there several times."""
-    kept = tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens)
     return sum(
         _group_bytes(shape, group, question, kept) * _copies(group, question.devices)
-        for group in shape.groups
+        for group, kept in _parts(shape, question)
     )
+
+
+def _by_layer(shape: ModelShape, question: MemoryQuestion) -> tuple[int, ...]:
+    return kept_by_layer(
+        question.eviction, question.context, layers=shape.layers, decode_tokens=question.decode_tokens
+    )
+
+
+def _parts(shape: ModelShape, question: MemoryQuestion) -> Iterator[tuple[LayerGroup, int]]:
+    """Layers that cache alike and keep as many tokens, with that number.
+
+    A shape does not say which layers of a hybrid model are the others, so there a policy that tells layers apart counts
+    with its mean.
+    """
+    if shape.is_uniform:
+        for kept, layers in Counter(_by_layer(shape, question)).items():
+            yield replace(shape.groups[0], layers=layers), kept
+        return
+    kept = tokens_kept(question.eviction, question.context, decode_tokens=question.decode_tokens)
+    yield from ((group, kept) for group in shape.groups)
 
 
 def _copies(group: LayerGroup, devices: int) -> float:
@@ -193,31 +215,6 @@ def _waiting_bytes(group: LayerGroup, quantization: Quantization, *, keys: int, 
     return (bits + values * by_value.token_bits(quantization, native_bits=16)) / 8
 
 
-def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> int:
-    """How many tokens of a sequence stay in a layer without a window of its own."""
-    match eviction:
-        case NoEviction() | TopK():
-            return context  # top-k reads less, and frees nothing
-        case SlidingWindow(window=window):
-            return min(context, window)
-        case StreamingLlm(sinks=sinks, window=window):
-            return min(context, sinks + window)
-        case HeavyHitter():
-            return _budget(eviction, context)
-        case SnapKv() | PrefillSelector():
-            return _budget(eviction, context - decode_tokens) + decode_tokens
-        case _:
-            assert_never(eviction)
-
-
-def _budget(eviction: HeavyHitter | SnapKv | PrefillSelector, tokens: int) -> int:
-    """What a budget leaves of `tokens`; a share is rounded down, and one token always stays."""
-    if eviction.evicted_fraction is not None:
-        kept = round(tokens * (1 - eviction.evicted_fraction), 6)  # 60 x (1 - 0.8) is 11.999...98 in binary
-        return max(1, int(kept))
-    return min(tokens, eviction.budget_tokens or tokens)
-
-
 def _notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str]:
     """What the figures do not say by themselves."""
     if shape.uncached_layers:
@@ -227,10 +224,7 @@ def _notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str]:
         )
     if shape.window_layers:
         yield f"{shape.window_layers} of {shape.layers} layers keep the last {shape.window:,} tokens only"
-    if isinstance(question.eviction, SnapKv | PrefillSelector | HeavyHitter):
-        yield "while the prompt is read its whole cache is there, before it is compressed"
-    if isinstance(question.eviction, TopK):
-        yield "top-k attention reads fewer tokens and frees none"
+    yield from _eviction_notes(shape, question)
     if isinstance(question.quantization, Kivi) and question.quantization.residual_length:
         yield f"up to {question.quantization.residual_length} recent tokens are in full precision"
     if isinstance(question.quantization, TurboQuant) and not shape.uncached_layers:
@@ -241,3 +235,16 @@ def _notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str]:
         yield "the size of the weights is not known and was not given, so they are counted as nothing"
     if not question.overhead_gib:
         yield "activations and graphs are counted as nothing"
+
+
+def _eviction_notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str]:
+    by_layer = _by_layer(shape, question)
+    if min(by_layer) < max(by_layer):
+        mean = (
+            "" if shape.is_uniform else "; counted with their mean, since layers of this model differ anyway"
+        )
+        yield f"layers keep from {min(by_layer):,} to {max(by_layer):,} tokens{mean}"
+    if isinstance(question.eviction, Budgeted):
+        yield "while the prompt is read its whole cache is there, before it is compressed"
+    if isinstance(question.eviction, TopK):
+        yield "top-k attention reads fewer tokens and frees none"

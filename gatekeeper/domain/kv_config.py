@@ -159,14 +159,36 @@ class SnapKv(Budgeted):
     observation_window: PositiveInt = 64
 
 
+class PyramidKv(Budgeted):
+    """As SnapKV in each layer, with budgets that fall from the lowest to the highest (Cai et al. 2024, PyramidKV)."""
+
+    policy: Literal["pyramidkv"]
+    observation_window: PositiveInt = 64
+
+
+class ExpectedAttention(Budgeted):
+    """The attention that the next `future_tokens` queries can be expected to pay decides (Devoto et al. 2025)."""
+
+    policy: Literal["expected_attention"]
+    future_tokens: PositiveInt = 512
+
+
 class PrefillSelector(Budgeted):
     """Other selectors that compress the prompt's cache once, named as in the literature."""
 
-    policy: Literal["tova", "knorm", "keydiff", "expected_attention", "pyramidkv"]
+    policy: Literal["tova", "knorm", "keydiff"]
 
 
 Eviction = Annotated[
-    NoEviction | SlidingWindow | StreamingLlm | TopK | HeavyHitter | SnapKv | PrefillSelector,
+    NoEviction
+    | SlidingWindow
+    | StreamingLlm
+    | TopK
+    | HeavyHitter
+    | SnapKv
+    | PyramidKv
+    | ExpectedAttention
+    | PrefillSelector,
     Field(discriminator="policy"),
 ]
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+EVICTED_TOKENS: Final = "gatekeeper:kv_tokens_evicted_total"
+"""The reference engine's counter of tokens that sequences no longer held when they ended."""
 
 Role = Literal["baseline", "control", "candidate"]
 """`control` is a second, independent launch of the baseline: it measures the noise of this setup."""
@@ -70,7 +73,8 @@ class TokenTrace:
     """The scored tokens of one item, as the engine's raw distribution saw them.
 
     `token_logprobs[i]` is the log-probability (nats) of reference token i; `top_ids[i]` and `top_logprobs[i]` are the
-    most probable tokens there, best first. All three have the length of `token_ids`.
+    most probable tokens there, best first. All three have the length of `token_ids`. `context_tokens`: how many tokens
+    came before the first of them; None: a trace from before this was stored.
     """
 
     suite: str
@@ -82,6 +86,7 @@ class TokenTrace:
     top_ids: Sequence[Sequence[int]]
     top_logprobs: Sequence[Sequence[float | None]]
     batch: int = 0
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,6 +159,8 @@ class EffectiveConfig:
     seen_tokens: int | None = None
     kept_tokens: int | None = None
     """Of a sequence of the engine's own of `seen_tokens` tokens, those in the cache once it was computed."""
+    kept_by_layer: Mapping[str, int] = field(default_factory=dict)
+    """The same layer by layer, the lowest is `0`; `kept_tokens` is their mean."""
     smallest_scale: float | None = None
     largest_scale: float | None = None
     """Of keys and values, over all layers with a quantized cache."""

@@ -26,6 +26,8 @@ class Metric:
     also: tuple[LimitForm, ...] = ()
     against: Literal["baseline", "cold"] = "baseline"
     """For tokens: what the candidate's mode is held against, the baseline's, or the candidate's own cold cache."""
+    is_over_contexts: bool = False
+    """For tokens: it compares lengths of context, so it needs a suite that has several."""
     source: str = ""
     """For items and speed: the measured figure that is compared."""
 
@@ -47,13 +49,13 @@ class Metric:
     @property
     def has_lengths(self) -> bool:
         """True where every item knows how long its context was, so that a rule can speak of some lengths."""
-        return self.suite == "retrieval"
+        return self.suite == "retrieval" or (self.kind == "token" and not self.is_over_contexts)
 
     def modes_of(self, measured: Sequence[Mode]) -> tuple[Mode, ...]:
         """Of the states in which an arm is measured, those in which this metric has to be known."""
         if self.against == "cold":
             return tuple(mode for mode in measured if mode == "warm")
-        if self.has_loads:
+        if self.has_loads or self.is_over_contexts:
             return tuple(mode for mode in measured if mode in ("cold", "warm"))
         return tuple(measured) if self.has_modes else ("cold",)
 
@@ -88,6 +90,10 @@ METRICS: Final[Mapping[str, Metric]] = {
             title="decode NLL change", also=("at_most_noise_multiple",),
         ),
         Metric(name="kl_drift", suite="fidelity", kind="token", form="at_most", unit="nats/token", title="KL drift"),
+        Metric(
+            name="kl_context_drift", suite="fidelity", kind="token", form="at_most", unit="nats/token",
+            title="KL drift over context", is_over_contexts=True,
+        ),
         Metric(name="rank_shift", suite="fidelity", kind="token", form="at_most", unit="places", title="rank shift"),
         Metric(
             name="consistency_kl", suite="fidelity", kind="token", form="at_most", unit="nats/token",

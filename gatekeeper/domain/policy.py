@@ -30,7 +30,7 @@ def positions_group(start: int, end: int) -> str:
 
 
 def context_group(start: int, end: int) -> str:
-    """The group of a delta that speaks of items of `start` to `end` - 1 tokens alone."""
+    """The group of a delta that speaks of `start` to `end` - 1 tokens of context, or of items so long, alone."""
     return f"context {start}-{end}"
 
 
@@ -110,7 +110,7 @@ class Rule(Closed):
         tuple[NonNegativeInt, PositiveInt] | None,
         Field(
             description="Retrieval metrics: only items whose whole sequence has [start, end) tokens; [900, 2000] are "
-            "those of about 1,024."
+            "those of about 1,024. Token metrics: only what was scored after [start, end) tokens of context."
         ),
     ] = None
     input_tokens: Annotated[
@@ -159,8 +159,10 @@ class Rule(Closed):
             start, end = self.context
             if not metric.has_lengths or start >= end or self.group != ALL:
                 raise ValueError(
-                    "context is [start, end] with start < end, of a retrieval metric of all items"
+                    "context is [start, end] with start < end, of a token or retrieval metric of all items"
                 )
+            if self.decode_position is not None:
+                raise ValueError("a rule has either decode_position or context")
         if self.decode_position is not None:
             start, end = self.decode_position
             if metric.kind != "token" or start >= end:

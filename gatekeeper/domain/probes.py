@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,9 @@ ContextLength = Annotated[int, Field(ge=256, le=LARGEST, strict=True)]
 
 SetName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 """Names a file, so it has no dots and slashes."""
+
+ContextLengths = PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=6)]
+"""One length in tokens, or several different ones."""
 
 Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""
@@ -55,18 +58,49 @@ class AccuracyProbe(Closed):
         return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
 
 
+def _lengths(given: int | tuple[int, ...]) -> tuple[int, ...]:
+    """One length or several, as several."""
+    return (given,) if isinstance(given, int) else given
+
+
+def _check_distinct(field: str, lengths: tuple[int, ...]) -> None:
+    if len(set(lengths)) < len(lengths):
+        raise ValueError(f"{field}: a length is there twice: {', '.join(map(str, lengths))}")
+
+
 class FidelityProbe(Closed):
     """Teacher-forced decode: `context_tokens` of a document, then `decode_tokens` more, each forced and scored.
 
-    `batches`: as for accuracy, in documents.
+    Of several lengths every document is scored at each, the same tokens after the last so many before them, so that
+    the context alone differs. `batches`: as for accuracy, in documents.
     """
 
     probe: Literal["fidelity"]
     documents: Annotated[int, Field(ge=2, le=32, strict=True)]
-    context_tokens: PositiveInt
+    context_tokens: ContextLengths
     decode_tokens: PositiveInt
     top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
     batches: Batches = 1
+
+    @model_validator(mode="after")
+    def _distinct_lengths(self) -> Self:
+        _check_distinct("context_tokens", self.context_lengths)
+        return self
+
+    @property
+    def context_lengths(self) -> tuple[int, ...]:
+        """The lengths of contexts, as given."""
+        return _lengths(self.context_tokens)
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(self.context_lengths)
+
+    @property
+    def sequences(self) -> int:
+        """Documents times lengths: what is scored in every state of the cache."""
+        return self.documents * len(self.context_lengths)
 
 
 class ModesProbe(Closed):
@@ -88,6 +122,19 @@ class ModesProbe(Closed):
     def longest_context(self) -> int:
         """Tokens of the longest prompt."""
         return max(self.context_tokens, self.chunked_context_tokens if "chunked" in self.modes else 0)
+
+    def context_lengths_in(self, mode: ProbedMode) -> tuple[int, ...]:
+        """Tokens of the prompts in a mode: around a whole number of blocks at its boundary, else one length."""
+        match mode:
+            case "boundary":
+                whole = self.context_tokens // BLOCK_MULTIPLE * BLOCK_MULTIPLE
+                return whole - 1, whole, whole + 1
+            case "chunked":
+                return (self.chunked_context_tokens,)
+            case "first_batch" | "greedy" | "prefill":
+                return (self.context_tokens,)
+            case _:
+                assert_never(mode)
 
 
 class SaturatedProbe(Closed):
@@ -204,15 +251,13 @@ class PerformanceProbe(Closed):
 
     @model_validator(mode="after")
     def _distinct_lengths(self) -> Self:
-        lengths = self.input_lengths
-        if len(set(lengths)) < len(lengths):
-            raise ValueError(f"a length is there twice: {', '.join(map(str, lengths))}")
+        _check_distinct("input_tokens", self.input_lengths)
         return self
 
     @property
     def input_lengths(self) -> tuple[int, ...]:
         """The lengths of prompts, as given."""
-        return (self.input_tokens,) if isinstance(self.input_tokens, int) else self.input_tokens
+        return _lengths(self.input_tokens)
 
     @property
     def loads(self) -> tuple[Load, ...]:

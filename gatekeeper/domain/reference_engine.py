@@ -23,7 +23,8 @@ from gatekeeper.domain.kv_memory import ModelShape
 
 SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi", "kvquant")
 POLICIES: Final = (
-    "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "tova", "knorm", "keydiff", "topk",
+    "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "pyramidkv", "tova", "expected_attention", "knorm",
+    "keydiff", "topk",
 )  # fmt: skip
 FREES_NOTHING: Final = ("none", "topk")
 """Policies that go with KIVI: tokens whose keys share scales can't leave one by one."""

@@ -24,7 +24,7 @@ Stretches: TypeAlias = Collection[tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What is estimated by itself too, besides tasks: stretches of the decode, and items of some context lengths."""
+    """What is estimated by itself too, besides tasks: stretches of the decode, and what has some length of context."""
 
     positions: Stretches = ()
     contexts: Stretches = ()
@@ -36,7 +36,7 @@ CURVE_POINTS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """What a sample speaks of. `group`: all items, one task, or one stretch of the decode."""
+    """What a sample speaks of. `group`: all items, one task, one stretch of the decode, or some lengths of context."""
 
     metric: Metric
     suite: str
@@ -60,8 +60,20 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AtLength:
+    """What was scored after `context_tokens` tokens: one value per document, shape (documents,), and its name."""
+
+    context_tokens: int
+    values: FloatArray
+    clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeanSample:
-    """A continuous metric: one value per item, in the order of measuring, and the document that each belongs to."""
+    """A continuous metric: one value per item, in the order of measuring, and the document that each belongs to.
+
+    `curve`: along the decode. `by_context`: the same documents after contexts of several lengths, shortest first.
+    """
 
     place: Place
     values: FloatArray
@@ -71,6 +83,7 @@ class MeanSample:
     baseline: float | None = None
     candidate: float | None = None
     curve: tuple[Stretch, ...] = ()
+    by_context: tuple[AtLength, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ def samples_between(baseline: ArmRecord, candidate: ArmRecord, *, parts: Parts =
     """Every sample that the two arms support, by the candidate's modes; one the baseline lacks is held against cold."""
     with_items = [metric for metric in METRICS.values() if metric.has_tasks]
     return (
-        *token_samples(baseline, candidate, parts.positions),
+        *token_samples(baseline, candidate, parts),
         *(
             sample
             for metric in with_items

@@ -9,12 +9,14 @@ from typing import assert_never
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.item_samples import tasks_of
-from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.kv_config import TopK
+from gatekeeper.domain.measurement import EVICTED_TOKENS, Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
 from gatekeeper.domain.plan import Plan, measured_modes
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule
 from gatekeeper.domain.sample import PairSample, Parts, Sample
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Noise
 
 
@@ -32,12 +34,15 @@ class Application:
         return self.rule.metric, self.mode, self.group
 
 
-def expected_modes(rule: Rule, modes: Sequence[Mode]) -> tuple[Mode, ...]:
+def expected_modes(rule: Rule, modes: Sequence[Mode], suite: Suite) -> tuple[Mode, ...]:
     """The states in which a rule has to be answered, of those in which a candidate is measured.
 
-    On speed, a rule that names no state speaks of requests that share nothing.
+    On speed, a rule that names no state speaks of requests that share nothing. One that compares lengths of context
+    has no state in a suite of one length.
     """
     metric = METRICS[rule.metric]
+    if metric.is_over_contexts and not suite.has_context_lengths:
+        return ()
     wanted = rule.mode or ("cold" if metric.has_loads else None)
     return tuple(mode for mode in metric.modes_of(modes) if wanted in (None, mode))
 
@@ -48,10 +53,27 @@ def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple
     return tuple(
         Application(rule=rule, mode=mode, group=group)
         for rule in plan.policy.rules
-        for mode in expected_modes(rule, measured)
-        if left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=mode) is None
+        for mode in expected_modes(rule, measured, plan.suite)
+        if says_nothing(plan, candidate, suite=METRICS[rule.metric].suite, mode=mode) is None
         for group in _groups(rule, baseline, candidate)
     )
+
+
+def says_nothing(plan: Plan, candidate: ArmRecord, *, suite: str, mode: Mode) -> str | None:
+    """Why what a suite measured in a mode is no evidence of the change; None where it is.
+
+    Where an eviction policy is all that changes, items of which nothing was evicted would have come out the same
+    without it. Top-k evicts nothing and reads less.
+    """
+    before, after = plan.baseline.config, plan.candidate.config
+    reason = left_out(plan.candidate.engine, suite=suite, mode=mode)
+    if reason is not None or isinstance(after.eviction, TopK) or before.quantization != after.quantization:
+        return reason
+    idle = any(
+        (exercise.suite, exercise.mode, exercise.counter, exercise.moved) == (suite, mode, EVICTED_TOKENS, 0)
+        for exercise in candidate.exercises
+    )
+    return f"its items are so short that {after.eviction.policy} evicted nothing" if idle else None
 
 
 def _groups(rule: Rule, baseline: ArmRecord, candidate: ArmRecord) -> tuple[str, ...]:

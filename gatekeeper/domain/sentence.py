@@ -97,7 +97,9 @@ def _of_group(rule: Rule) -> str:
         return f"over decoded tokens {start} to {end - 1}"
     if rule.context:
         start, end = rule.context
-        return f"of items of {start} to {end - 1} tokens"
+        is_token = METRICS[rule.metric].kind == "token"
+        lengths = f"{start} to {end - 1} tokens"
+        return f"after {lengths} of context" if is_token else f"of items of {lengths}"
     if rule.input_tokens:
         return f"with prompts of {rule.input_tokens} tokens"
     words = {ALL: "", EACH: "of each task by itself", WORST: "of the worst task"}

@@ -77,6 +77,12 @@ class Suite(Closed):
         return max(decode for _, decode in self.quality_lengths)
 
     @property
+    def has_context_lengths(self) -> bool:
+        """Whether documents are scored after contexts of several lengths."""
+        probes = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        return any(len(probe.context_lengths) > 1 for probe in probes)
+
+    @property
     def modes(self) -> tuple[Mode, ...]:
         """The states beside cold and warm that it puts every arm into."""
         probed = [mode for probe in self.probes if isinstance(probe, ModesProbe) for mode in probe.modes]
@@ -116,7 +122,9 @@ class Suite(Closed):
         items: list[int | None] = [0]
         for probe in self.probes:
             match probe:
-                case FidelityProbe() | ModesProbe() | SaturatedProbe():
+                case FidelityProbe():
+                    items.append(probe.sequences)
+                case ModesProbe() | SaturatedProbe():
                     items.append(probe.documents)
                 case FreeDecodeProbe():
                     items.append(2 * probe.prompts)
@@ -134,8 +142,9 @@ class Suite(Closed):
         forced = [
             (probe.context_tokens, probe.documents)
             for probe in self.probes
-            if isinstance(probe, FidelityProbe | ModesProbe | SaturatedProbe)
+            if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
+        forced += [(p.longest_context, p.documents) for p in self.probes if isinstance(p, FidelityProbe)]
         free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
             (max(p.context_tokens), p.items_per_cell * len(p.families))
@@ -159,16 +168,16 @@ class Suite(Closed):
     @property
     def quality_lengths(self) -> list[tuple[int, int]]:
         """Tokens of prompt and of decode of the longest sequences at which quality is measured, by probe."""
-        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe | SaturatedProbe)]
-        modes = [probe for probe in self.probes if isinstance(probe, ModesProbe)]
+        saturated = [probe for probe in self.probes if isinstance(probe, SaturatedProbe)]
+        longest = [probe for probe in self.probes if isinstance(probe, FidelityProbe | ModesProbe)]
         free = [probe for probe in self.probes if isinstance(probe, FreeDecodeProbe)]
         retrieval = [probe for probe in self.probes if isinstance(probe, RetrievalProbe)]
         return [
             (0, 0),
             *((FREE_PROMPT_TOKENS, probe.decode_tokens) for probe in free),
             *((max(probe.context_tokens), 0) for probe in retrieval),  # the answer is part of the length
-            *((probe.context_tokens, probe.decode_tokens) for probe in fidelity),
-            *((probe.longest_context, probe.decode_tokens) for probe in modes),
+            *((probe.context_tokens, probe.decode_tokens) for probe in saturated),
+            *((probe.longest_context, probe.decode_tokens) for probe in longest),
         ]
 
     def _speed_lengths(self) -> list[tuple[int, int]]:

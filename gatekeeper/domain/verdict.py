@@ -48,13 +48,26 @@ class CurvePoint(Closed):
     upper: float | None = None
 
 
+class ContextPoint(Closed):
+    """The mean of a metric over what was scored after `context_tokens` tokens, the same documents at each length.
+
+    `lower` and `upper` as of a CurvePoint.
+    """
+
+    context_tokens: int
+    documents: int
+    estimate: float
+    lower: float | None
+    upper: float | None
+
+
 class Delta(Closed):
     """One metric of one mode and group, candidate against baseline, in the metric's unit.
 
     `estimate` is what rules bound: candidate - baseline for accuracy, choice probability and NLL, the mean for KL and
     agreement, candidate / baseline for speed and capacity. `lower` and `upper` are one-sided bounds at `confidence`, of
-    all looks together where a run may stop early; None where unbounded. `group`: `all`, one task, or a stretch of the
-    decode such as `tokens 64-128`.
+    all looks together where a run may stop early; None where unbounded. `group`: `all`, one task, a stretch of the
+    decode such as `tokens 64-128`, or some lengths of context such as `context 1024-2049`.
     """
 
     metric: str
@@ -89,6 +102,8 @@ class Delta(Closed):
     """While looks are still to come: the predictive chance that the last one decides the rule."""
     method: str
     curve: tuple[CurvePoint, ...] = ()
+    context_curve: tuple[ContextPoint, ...] = ()
+    """Token metrics of `all`, where documents were scored after contexts of several lengths; shortest first."""
     launches: tuple[float, ...] = ()
     """Speed: the log of candidate / baseline by pair of launches."""
 

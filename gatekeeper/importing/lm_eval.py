@@ -6,7 +6,6 @@ Written for lm-eval 0.4.13, whose `result_schema.py` names the fields; earlier o
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import Measurement
+from gatekeeper.importing.lm_eval_answers import Said, choice_probabilities, said_in
 
 SUITE: Final = "accuracy"
 CORRECT: Final = "correct"
@@ -38,7 +38,7 @@ class Sample:
     """One item of a task as one answer filter saw it.
 
     `values` by metric: None where lm-eval logs no single number. `right_choice_probability`: None but for multiple
-    choice. `document_id`: the item's own `id`, empty without one.
+    choice. `document_id`: the item's own `id`, empty without one. `said`: question and answer as text.
     """
 
     filter: str
@@ -48,6 +48,7 @@ class Sample:
     target_hash: str | None
     values: Mapping[str, float | None]
     right_choice_probability: float | None
+    said: Said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +105,7 @@ def parse_sample(document: Mapping[str, Any]) -> Sample:
     """One logged sample; it has a `doc_hash`."""
     listed = document.get("metrics")
     names = listed if isinstance(listed, list) else [key for key in document if key not in NOT_METRICS]
-    item = document.get("doc")
+    item, shares = document.get("doc"), choice_probabilities(document)
     return Sample(
         filter=str(document.get("filter") or NO_FILTER),
         doc_hash=str(document["doc_hash"]),
@@ -112,7 +113,8 @@ def parse_sample(document: Mapping[str, Any]) -> Sample:
         prompt_hash=document.get("prompt_hash"),
         target_hash=document.get("target_hash"),
         values={str(name): _number(document[name]) for name in names if name in document},
-        right_choice_probability=_right_choice_probability(document),
+        right_choice_probability=None if shares is None else shares[int(document["target"])],
+        said=said_in(document, shares),
     )
 
 
@@ -124,28 +126,6 @@ def _number(value: Any) -> float | None:
         return float(value) if isinstance(value, bool | int | float | str) else None
     except ValueError:
         return None
-
-
-def _right_choice_probability(document: Mapping[str, Any]) -> float | None:
-    """Softmax over the choices' log-likelihoods at the target's index; None for anything but multiple choice.
-
-    A generated answer is a text, not a pair of log-likelihood and greediness. With `acc_mutual_info` lm-eval logs every
-    choice twice, with and without its question.
-    """
-    responses = document.get("filtered_resps")
-    if not isinstance(responses, list) or len(responses) < 2 or "acc_mutual_info" in document:
-        return None
-    if not all(isinstance(response, list | tuple) and response for response in responses):
-        return None
-    try:
-        scores = [float(response[0]) for response in responses]
-        index = int(document["target"])
-    except (TypeError, ValueError, KeyError):
-        return None
-    if not 0 <= index < len(scores):
-        return None
-    weights = [math.exp(score - max(scores)) for score in scores]
-    return weights[index] / total if (total := sum(weights)) else math.nan
 
 
 def measurements_of(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Rule
-from gatekeeper.domain.verdict import Delta, EngineInfo, Noise
+from gatekeeper.domain.verdict import ContextPoint, Delta, EngineInfo, Noise
 
 UNBOUNDED = ".."
 NOT_MEASURED = "not measured"
+BY_CONTEXT = ("decode_kl", "decode_nll", "top1_agreement")
+CONTEXT_COLUMNS = ("metric", "mode", "context", "estimate", "two launches")
+"""The last: by how much two launches of the baseline differ there, and `-` where that was not measured."""
 
 
 def title(metric: str) -> str:
@@ -59,13 +63,38 @@ def level(metric: str, value: float | None) -> str:
 
 def interval(delta: Delta) -> str:
     """An estimate with its one-sided bounds, or the estimate alone where it is exact or has none."""
-    estimate = number(delta.metric, delta.estimate)
-    if (delta.lower is None and delta.upper is None) or delta.lower == delta.upper:
+    return _with_bounds(delta.metric, delta)
+
+
+def _with_bounds(metric: str, measured: Delta | ContextPoint) -> str:
+    estimate = number(metric, measured.estimate)
+    if (measured.lower is None and measured.upper is None) or measured.lower == measured.upper:
         return estimate
     low, high = (
-        UNBOUNDED if end is None else number(delta.metric, end) for end in (delta.lower, delta.upper)
+        UNBOUNDED if end is None else number(metric, end) for end in (measured.lower, measured.upper)
     )
     return f"{estimate} [{low}, {high}]"
+
+
+def context_rows(deltas: Iterable[Delta], noise: Noise | None) -> list[tuple[str, ...]]:
+    """CONTEXT_COLUMNS of every metric of BY_CONTEXT; nothing where all contexts were of one length."""
+    floors = {
+        (delta.metric, delta.mode, point.context_tokens): number(delta.metric, point.estimate)
+        for delta in (noise.deltas if noise else ())
+        for point in delta.context_curve
+    }
+    return [
+        (
+            title(delta.metric),
+            delta.mode,
+            f"{point.context_tokens:,}",
+            _with_bounds(delta.metric, point),
+            floors.get((delta.metric, delta.mode, point.context_tokens), "-"),
+        )
+        for delta in deltas
+        if delta.metric in BY_CONTEXT
+        for point in delta.context_curve
+    ]
 
 
 def limit(rule: Rule) -> str:

@@ -6,7 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gatekeeper.domain.verdict import Finding, SettingRow
-from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, of_group, title
+from gatekeeper.reporting.figures import (
+    CONTEXT_COLUMNS,
+    context_rows,
+    engine_phrase,
+    interval,
+    level,
+    limit,
+    noise_figures,
+    of_group,
+    title,
+)
 from gatekeeper.reporting.text import one_line
 from gatekeeper.reporting.view import RunView
 
@@ -35,6 +45,9 @@ def _lines(run: RunView) -> Iterator[str]:
     yield from (f"\n> {escaped(note)}" for note in run.notes)
     if run.unruled_deltas:
         yield from _folded("Measured, no rule", list(_delta_table(run)))
+    contexts = context_rows(run.deltas, run.noise)
+    if contexts:
+        yield from _folded("By tokens of context", list(table(CONTEXT_COLUMNS, contexts)))
     if run.settings:
         count = sum(row.agrees is False for row in run.settings)
         summary = "Settings, requested and effective" + (f" ({count} differ)" if count else "")

@@ -97,9 +97,13 @@ def _probe_phrase(probe: Probe) -> str:
         case CapacityProbe():
             return "the pool that the engine reports"
         case FidelityProbe():
-            lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
-            scored = probe.documents * probe.decode_tokens
-            return f"{probe.documents} documents, {lengths}: {scored:,} tokens scored"
+            contexts = _listed(probe.context_lengths)
+            lengths = f"{contexts} tokens of context + {probe.decode_tokens} forced"
+            scored = probe.sequences * probe.decode_tokens
+            read = probe.documents * sum(probe.context_lengths)
+            return (
+                f"{probe.documents} documents, {lengths}: {scored:,} tokens scored after {read:,} of context"
+            )
         case ModesProbe():
             lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
             return f"{probe.documents} documents, {lengths}, in each of {', '.join(probe.modes)}"
@@ -125,8 +129,14 @@ def _probe_phrase(probe: Probe) -> str:
             assert_never(probe)
 
 
+def _listed(lengths: Sequence[int]) -> str:
+    """`128`, `128 and 512`, `128, 512 and 1536`."""
+    *first, last = map(str, lengths)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _speed_phrase(probe: PerformanceProbe) -> str:
-    lengths = " and ".join(map(str, probe.input_lengths))
+    lengths = _listed(probe.input_lengths)
     shared = (
         f", also with {probe.shared_prefix_tokens} shared tokens in front"
         if probe.shared_prefix_tokens

@@ -6,7 +6,16 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from gatekeeper.domain.verdict import Delta, Finding, Outcome, SettingRow
-from gatekeeper.reporting.figures import engine_phrase, interval, level, limit, noise_figures, of_group
+from gatekeeper.reporting.figures import (
+    CONTEXT_COLUMNS,
+    context_rows,
+    engine_phrase,
+    interval,
+    level,
+    limit,
+    noise_figures,
+    of_group,
+)
 from gatekeeper.reporting.view import RunView
 
 WIDTH = 100
@@ -21,6 +30,9 @@ def render_text(run: RunView) -> str:
         parts.append(_findings(run.findings))
     if run.unruled_deltas:
         parts.append(_deltas(run.unruled_deltas))
+    contexts = context_rows(run.deltas, run.noise)
+    if contexts:
+        parts.append(["By tokens of context", *columns(CONTEXT_COLUMNS, contexts)])
     if run.settings:
         parts.append(_settings(run.settings))
     parts.append(_facts(run))

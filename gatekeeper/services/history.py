@@ -124,7 +124,7 @@ def list_deltas(sessions: Sessions, filters: DeltaFilters, *, run_id: UUID | Non
     with transaction(sessions) as session:
         conditions = filters.model_dump(exclude={"limit", "cursor"}, exclude_none=True)
         if run_id is not None:
-            conditions["run_id"] = runs.get_run(session, run_id).id
+            conditions["run_id"] = runs.get_head(session, run_id).id
         rows = queries.list_deltas(session, conditions, after=after, limit=filters.limit + 1)
         page = [assemble.delta(row) for row in rows[: filters.limit]]
     more = len(rows) > filters.limit
@@ -135,7 +135,7 @@ def events_after(sessions: Sessions, run_id: UUID, seq: int) -> EventBatch:
     """The events of a run that follow number `seq`. Raises NotFound."""
     with transaction(sessions) as session:
         # The state first: if it is final, every event is committed already and the next query sees them all.
-        over = runs.get_run(session, run_id).state in (RunState.FINISHED, RunState.CANCELLED)
+        over = runs.get_head(session, run_id).state in (RunState.FINISHED, RunState.CANCELLED)
         rows = events.list_events(session, run_id, after=seq, limit=EVENTS_AT_ONCE)
         return EventBatch(
             events=tuple(assemble.event(row) for row in rows), last=over and len(rows) < EVENTS_AT_ONCE
@@ -145,7 +145,7 @@ def events_after(sessions: Sessions, run_id: UUID, seq: int) -> EventBatch:
 def list_artifacts(sessions: Sessions, run_id: UUID) -> list[ArtifactView]:
     """The artifacts of all attempts of a run. Raises NotFound."""
     with transaction(sessions) as session:
-        runs.get_run(session, run_id)
+        runs.get_head(session, run_id)
         return [
             ArtifactView(
                 run_id=run_id, attempt=attempt, role=role, name=name, size_bytes=size, truncated=truncated

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.answer import Answer, Chances, first_difference
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.errors import NotFound
 from gatekeeper.domain.measurement import Mode, TokenTrace
@@ -24,8 +25,32 @@ MOST_FIGURES: Final = 20_000
 """A page shows no more figures of one run than this."""
 
 
+class SaidView(View):
+    """What an arm said, in pieces: tokens where they are known, else words.
+
+    `chances` by piece: what it held for the next token there, each with its probability; empty for words.
+    """
+
+    pieces: tuple[str, ...]
+    options: Chances
+    chances: tuple[Chances, ...]
+
+
+class AnswersView(View):
+    """What was asked, and both arms' answers. `differ_at`: the first piece that differs, counted from 0."""
+
+    prompt: str
+    expected: str | None
+    baseline: SaidView
+    candidate: SaidView
+    differ_at: int | None
+
+
 class ItemView(View):
-    """One figure of one item under the baseline and under the candidate; null where that arm has no value."""
+    """One figure of one item under the baseline and under the candidate; null where that arm has no value.
+
+    `answers`: null unless they are included, and for arms that were measured before answers were kept.
+    """
 
     suite: str
     mode: Mode
@@ -36,16 +61,21 @@ class ItemView(View):
     baseline: float | None
     candidate: float | None
     reason: str | None
+    answers: AnswersView | None = None
 
 
 class ItemFilters(Closed):
-    """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two."""
+    """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two.
+
+    `include`: `answers` adds the question and what both arms said.
+    """
 
     suite: Words | None = None
     task: Words | None = None
     mode: Mode | None = None
     metric: Words | None = None
     flip: Flip | None = None
+    include: Literal["answers"] | None = None
     limit: Limit = 100
     cursor: Words | None = None
 
@@ -61,13 +91,15 @@ class TokenFilters(Closed):
 def list_items(sessions: Sessions, run_id: UUID, filters: ItemFilters) -> Page[ItemView]:
     """The items of a run's present attempt. Raises NotFound, and InvalidInput for a wrong cursor."""
     after = cursor.decode_item(filters.cursor) if filters.cursor else None
-    conditions = filters.model_dump(exclude={"limit", "cursor"}, exclude_none=True)
+    conditions = filters.model_dump(exclude={"limit", "cursor", "include"}, exclude_none=True)
     with transaction(sessions) as session:
         pair = _arm_pair(session, run_id)
         found = (
             items.list_pairs(session, pair, conditions, after=after, limit=filters.limit + 1) if pair else []
         )
-    page = [_item(entry) for entry in found[: filters.limit]]
+        page = [_item(entry) for entry in found[: filters.limit]]
+        if pair and filters.include == "answers":
+            page = _with_answers(session, pair, page)
     more = len(found) > filters.limit
     last = [getattr(page[-1], name) for name in items.KEY] if more else []
     return Page(items=tuple(page), next_cursor=cursor.encode_item(last) if more else None)
@@ -118,9 +150,34 @@ def get_tokens(
 
 def _arm_pair(session: Session, run_id: UUID) -> tuple[int, int] | None:
     """Baseline and candidate of the present attempt; None before both were launched."""
-    run = runs.get_run(session, run_id)
-    ids = {role: arm.id for role, arm in arms.list_arms(session, run_id, run.attempt)}
+    ids = arms.list_roles(session, run_id, runs.get_head(session, run_id).attempt)
     return (ids["baseline"], ids["candidate"]) if {"baseline", "candidate"} <= ids.keys() else None
+
+
+def _with_answers(session: Session, pair: tuple[int, int], page: Sequence[ItemView]) -> list[ItemView]:
+    """The same with what both arms said, where both did."""
+    places = [(item.suite, item.mode, item.item_id) for item in page]
+    said = items.list_answers(session, pair, places)
+    answered = []
+    for item, place in zip(page, places, strict=True):
+        baseline, candidate = (said.get((arm_id, *place)) for arm_id in pair)
+        answers = _answers(baseline, candidate) if baseline and candidate else None
+        answered.append(item.model_copy(update={"answers": answers}))
+    return answered
+
+
+def _answers(baseline: Answer, candidate: Answer) -> AnswersView:
+    return AnswersView(
+        prompt=candidate.prompt,
+        expected=candidate.expected,
+        baseline=_said(baseline),
+        candidate=_said(candidate),
+        differ_at=first_difference(baseline, candidate),
+    )
+
+
+def _said(answer: Answer) -> SaidView:
+    return SaidView(pieces=tuple(answer.pieces), options=answer.options, chances=answer.places)
 
 
 def _references(traces: Sequence[TokenTrace]) -> dict[tuple[str, str], TokenTrace]:
@@ -133,4 +190,4 @@ def _reference(known: dict[tuple[str, str], TokenTrace], trace: TokenTrace) -> T
 
 
 def _item(pair: items.ItemPair) -> ItemView:
-    return ItemView(**{name: getattr(pair, name) for name in ItemView.model_fields})
+    return ItemView(**{name: getattr(pair, name) for name in ItemView.model_fields if name != "answers"})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Role, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
@@ -70,6 +71,13 @@ def add_traces(sessions: Sessions, arm_id: int, *, owner: str, traces: Sequence[
     with transaction(sessions) as session:
         arms.get_held_arm(session, arm_id, owner)
         arms.add_traces(session, arm_id, traces)
+
+
+def add_answers(sessions: Sessions, arm_id: int, *, owner: str, answers: Sequence[Answer]) -> None:
+    """Store what an arm said. Raises Conflict if one of the answers is there already."""
+    with transaction(sessions) as session:
+        arms.get_held_arm(session, arm_id, owner)
+        arms.add_answers(session, arm_id, answers)
 
 
 def add_exercises(sessions: Sessions, arm_id: int, *, owner: str, exercises: Sequence[Exercise]) -> None:

@@ -110,7 +110,7 @@ def list_waivers(
     """The waivers granted on a run, or the newest of all; of all, `ended` adds those that hold no more."""
     with transaction(sessions) as session:
         if run_id is not None:
-            runs.get_run(session, run_id)
+            runs.get_head(session, run_id)
         found = (
             waivers.list_all(session, ended=ended, limit=limit)
             if run_id is None

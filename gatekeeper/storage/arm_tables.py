@@ -78,7 +78,7 @@ class MeasurementRow(Base):
 
 
 class TraceRow(Base):
-    """The scored tokens of one item: `payload` has token_ids, token_logprobs, top_ids, top_logprobs."""
+    """The scored tokens of one item: `payload` has token_ids, token_logprobs, top_ids, top_logprobs, context_tokens."""
 
     __tablename__ = "traces"
 
@@ -88,6 +88,18 @@ class TraceRow(Base):
     item_id: Mapped[str] = mapped_column(primary_key=True)
     cluster: Mapped[str]
     batch: Mapped[int] = mapped_column(server_default="0")
+    payload: Mapped[Json]
+
+
+class AnswerRow(Base):
+    """What an arm answered to one item: `payload` has prompt, expected, text, options and places."""
+
+    __tablename__ = "answers"
+
+    arm_id: Mapped[int] = mapped_column(ForeignKey("arms.id", ondelete="CASCADE"), primary_key=True)
+    suite: Mapped[str] = mapped_column(primary_key=True)
+    mode: Mapped[str] = mapped_column(primary_key=True)
+    item_id: Mapped[str] = mapped_column(primary_key=True)
     payload: Mapped[Json]
 
 

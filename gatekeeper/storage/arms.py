@@ -13,15 +13,17 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.errors import Conflict, LeaseLost, NotFound
 from gatekeeper.domain.measurement import Measurement, Role, TokenTrace
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import EngineInfo
-from gatekeeper.storage.arm_tables import ArmRow, MeasurementRow, RunArmRow, TraceRow
+from gatekeeper.storage.arm_tables import AnswerRow, ArmRow, MeasurementRow, RunArmRow, TraceRow
 from gatekeeper.storage.base import Json
 from gatekeeper.storage.codec import (
+    dump_answer,
     dump_trace,
     load_effective,
     load_exercise,
@@ -122,7 +124,22 @@ def add_traces(session: Session, arm_id: int, traces: Sequence[TokenTrace]) -> N
     _add_all(session, TraceRow, rows)
 
 
-def _add_all(session: Session, table: type[MeasurementRow | TraceRow], rows: list[Json]) -> None:
+def add_answers(session: Session, arm_id: int, answers: Sequence[Answer]) -> None:
+    """Add answers in bulk. Raises Conflict if one is there already."""
+    rows = [
+        {
+            "arm_id": arm_id,
+            "suite": answer.suite,
+            "mode": answer.mode,
+            "item_id": answer.item_id,
+            "payload": dump_answer(answer),
+        }
+        for answer in answers
+    ]
+    _add_all(session, AnswerRow, rows)
+
+
+def _add_all(session: Session, table: type[MeasurementRow | TraceRow | AnswerRow], rows: list[Json]) -> None:
     if not rows:
         return
     try:
@@ -153,6 +170,14 @@ def list_arms(session: Session, run_id: UUID, attempt: int) -> list[tuple[Role, 
     rows = dict(session.execute(statement).all())
     order: tuple[Role, ...] = ("baseline", "control", "candidate")
     return [(role, rows[role]) for role in order if role in rows]
+
+
+def list_roles(session: Session, run_id: UUID, attempt: int) -> dict[str, int]:
+    """By role, the id of the arm that plays it in an attempt."""
+    played = select(RunArmRow.role, RunArmRow.arm_id).where(
+        RunArmRow.run_id == run_id, RunArmRow.attempt == attempt
+    )
+    return dict(session.execute(played).all())
 
 
 def list_dead_roles(session: Session, run_id: UUID, *, before_attempt: int) -> frozenset[Role]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Stop, TokenTrace
 from gatekeeper.domain.plan import Plan
@@ -79,7 +80,8 @@ def load_stop(document: Json) -> Stop:
 
 def dump_trace(trace: TokenTrace) -> Json:
     """Return the payload of a trace; log-probabilities that are not finite become null."""
-    return {
+    length = {} if trace.context_tokens is None else {"context_tokens": trace.context_tokens}
+    return length | {
         "token_ids": list(trace.token_ids),
         "token_logprobs": _finite(trace.token_logprobs),
         "top_ids": [list(ids) for ids in trace.top_ids],
@@ -90,6 +92,21 @@ def dump_trace(trace: TokenTrace) -> Json:
 def load_trace(*, suite: str, mode: Any, item_id: str, cluster: str, batch: int, payload: Json) -> TokenTrace:
     """Return the trace of a payload that `dump_trace` wrote."""
     return TokenTrace(suite=suite, mode=mode, item_id=item_id, cluster=cluster, batch=batch, **payload)
+
+
+def dump_answer(answer: Answer) -> Json:
+    """Return the payload of an answer: all but its place."""
+    document = dataclasses.asdict(answer)
+    return {name: value for name, value in document.items() if name not in ("suite", "mode", "item_id")}
+
+
+def load_answer(*, suite: str, mode: Any, item_id: str, payload: Json) -> Answer:
+    """Return the answer of a payload that `dump_answer` wrote."""
+    lists = {
+        "options": tuple((text, share) for text, share in payload["options"]),
+        "places": tuple(tuple((text, share) for text, share in place) for place in payload["places"]),
+    }
+    return Answer(suite=suite, mode=mode, item_id=item_id, **payload | lists)
 
 
 def canonical_json(document: Any) -> str:

@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 from sqlalchemy import ColumnElement, FromClause, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.measurement import Mode, TokenTrace
-from gatekeeper.storage.arm_tables import MeasurementRow, TraceRow
-from gatekeeper.storage.codec import load_trace
+from gatekeeper.storage.arm_tables import AnswerRow, MeasurementRow, TraceRow
+from gatekeeper.storage.codec import load_answer, load_trace
 
 KEY: Final = ("suite", "mode", "item_id", "metric")
 Flip = Literal["lost", "gained", "any"]
@@ -108,3 +109,17 @@ def list_traces(
         fields = dict(entry)
         found[fields.pop("arm_id")].append(load_trace(**fields))
     return found
+
+
+def list_answers(
+    session: Session, arm_ids: Sequence[int], places: Sequence[tuple[str, str, str]]
+) -> dict[tuple[int, str, str, str], Answer]:
+    """What these arms said at these places (suite, mode, item), by arm and place; arms of old runs said nothing."""
+    row = AnswerRow
+    place = (row.suite, row.mode, row.item_id)
+    wanted = row.arm_id.in_(arm_ids), tuple_(*place).in_(places)
+    rows = session.execute(select(row.arm_id, *place, row.payload).where(*wanted)) if places else ()
+    return {
+        (arm_id, suite, mode, item_id): load_answer(suite=suite, mode=mode, item_id=item_id, payload=payload)
+        for arm_id, suite, mode, item_id, payload in rows
+    }

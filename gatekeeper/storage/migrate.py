@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -17,6 +19,13 @@ LOCK = 4_731_902_611
 
 def upgrade(url: str) -> None:
     """Run all migrations that the database lacks, in one transaction."""
+    with migrating(url) as config:
+        command.upgrade(config, "head")
+
+
+@contextmanager
+def migrating(url: str) -> Iterator[Config]:
+    """Alembic's configuration for one transaction in which no other process migrates."""
     engine = make_engine(url)
     try:
         with engine.begin() as connection:
@@ -24,6 +33,6 @@ def upgrade(url: str) -> None:
             config = Config()
             config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            yield config
     finally:
         engine.dispose()

@@ -15,12 +15,13 @@ from sqlalchemy import (
     cast,
     column,
     func,
+    literal,
     or_,
     select,
     true,
     tuple_,
-    values,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session, aliased, defer
 
 from gatekeeper.domain.run import RunState
@@ -164,11 +165,13 @@ def list_courses(
 
     `lengths`: by model, how many. One index scan for each, in one statement.
     """
-    row, last = DeltaRow, aliased(DeltaRow)
-    newest = select(func.max(last.id)).where(last.run_id.in_(up_to), last.metric == metric).scalar_subquery()
-    wanted = values(column("model", StorableText), column("length", Integer), name="wanted").data(
-        list(lengths.items())
-    )
+    row = DeltaRow
+    shown = session.scalars(select(row.id).where(row.run_id.in_(up_to), row.metric == metric))
+    # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
+    newest = max(shown, default=0)
+    models, counts = literal([*lengths], ARRAY(StorableText)), literal([*lengths.values()], ARRAY(Integer))
+    columns = column("model", StorableText), column("length", Integer)
+    wanted = func.unnest(models, counts).table_valued(*columns, name="wanted").render_derived()
     latest = (
         select(row.run_id, row.estimate, row.id)
         .where(row.model == wanted.c.model, row.metric == metric, row.id <= newest, *OVER_ALL)

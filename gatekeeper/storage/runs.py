@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, and_, case, func, literal, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Interval, Select, and_, case, func, literal, or_, select, update
+from sqlalchemy.orm import Session, defer
 
 from gatekeeper.domain.errors import LeaseLost, NotFound
 from gatekeeper.domain.plan import Plan
@@ -69,6 +69,16 @@ def get_run(session: Session, run_id: UUID, *, lock: bool = False) -> RunRow:
     statement = select(RunRow).where(RunRow.id == run_id)
     if lock:
         statement = statement.with_for_update(key_share=True)
+    return _one(session, statement, run_id)
+
+
+def get_head(session: Session, run_id: UUID) -> RunRow:
+    """The run; its plan and report, which are large, are read only if they are looked at. Raises NotFound."""
+    head = select(RunRow).where(RunRow.id == run_id).options(defer(RunRow.plan), defer(RunRow.report))
+    return _one(session, head, run_id)
+
+
+def _one(session: Session, statement: Select[tuple[RunRow]], run_id: UUID) -> RunRow:
     row = session.scalars(statement).one_or_none()
     if row is None:
         raise NotFound(f"run {run_id}")

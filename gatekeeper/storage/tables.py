@@ -88,7 +88,7 @@ class DeltaRow(Base):
     __tablename__ = "deltas"
 
     id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
-    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     model: Mapped[str]
     scheme: Mapped[str]
@@ -113,6 +113,7 @@ class DeltaRow(Base):
     __table_args__ = (
         CheckConstraint(one_of("finding", Outcome), name="finding"),
         CheckConstraint("estimate > '-infinity' and estimate < 'infinity'", name="finite"),
+        Index(None, "run_id", "metric"),
         Index(None, "metric", "model", "id"),
         Index(None, "model", "id"),
         Index(None, "scheme", "id"),

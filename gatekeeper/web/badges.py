@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from gatekeeper.domain.foresight import Outlook
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Outcome, Verdict
@@ -50,6 +51,14 @@ OUTCOMES: Final[Mapping[Outcome, Badge]] = {
 
 IDLE: Final = Badge(word="Does not apply", symbol="dash", tone="quiet")
 """A rule of the policy that speaks of nothing in the run."""
+
+OUTLOOKS: Final[Mapping[Outlook, Badge]] = {
+    "decidable": Badge(word="yes", symbol="check", tone="pass"),
+    "undecidable": Badge(word="no", symbol="cross", tone="fail"),
+    "unknown": Badge(word="perhaps", symbol="question", tone="unsure"),
+    "idle": IDLE,
+}
+"""Whether a rule can be decided, as far as that is known before the run."""
 
 STATES: Final[Mapping[RunState, Badge]] = {
     RunState.QUEUED: Badge(word="QUEUED", symbol="ring", tone="quiet"),

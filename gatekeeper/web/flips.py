@@ -17,6 +17,7 @@ from gatekeeper.domain.parting import Parting
 from gatekeeper.services.items import ItemFilters, ItemView
 from gatekeeper.storage.items import Flip
 from gatekeeper.web import figures, links
+from gatekeeper.web.answers import AnswersPanel, answers_panel
 from gatekeeper.web.badges import Badge
 from gatekeeper.web.filters import Choice, Option
 
@@ -33,7 +34,10 @@ PAGE_SIZE: Final = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlipLine:
-    """One item whose outcome changed. `probability`: of the right answer, baseline and candidate, where known."""
+    """One item whose outcome changed. `probability`: of the right answer, baseline and candidate, where known.
+
+    `answers` None: the arms were measured before answers were kept.
+    """
 
     item: str
     task: str
@@ -43,6 +47,7 @@ class FlipLine:
     baseline: Badge
     candidate: Badge
     probability: tuple[str, str] | None
+    answers: AnswersPanel | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +75,8 @@ def read_filters(query: Mapping[str, str]) -> ItemFilters:
     """The filters in an address; without `flip`, both ways. Raises InvalidInput naming the field."""
     given = {name: query[name].strip() for name in (*FIELDS, "cursor") if query.get(name, "").strip()}
     try:
-        return ItemFilters.model_validate({"flip": "any"} | given | {"limit": PAGE_SIZE})
+        fixed = {"limit": PAGE_SIZE, "include": "answers"}
+        return ItemFilters.model_validate({"flip": "any"} | given | fixed)
     except ValidationError as error:
         raise InvalidInput(field_problems(error)) from error
 
@@ -118,6 +124,7 @@ def flip_lines(flipped: Sequence[ItemView], probabilities: Sequence[ItemView]) -
                 baseline=OUTCOMES[bool(entry.baseline)],
                 candidate=OUTCOMES[bool(entry.candidate)],
                 probability=(_share(beside.baseline), _share(beside.candidate)) if beside else None,
+                answers=answers_panel(entry.answers) if entry.answers else None,
             )
         )
     return tuple(lines)

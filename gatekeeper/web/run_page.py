@@ -16,7 +16,7 @@ from gatekeeper.web.run_list import OPEN_STATES
 from gatekeeper.web.sections.answer import Answer, Tiles, answer, tiles
 from gatekeeper.web.sections.arms import ArmsSection, arms_section
 from gatekeeper.web.sections.change import ChangeSection, change_section
-from gatekeeper.web.sections.fidelity import Curve, fidelity_curves
+from gatekeeper.web.sections.fidelity import Curve, context_curves, fidelity_curves
 from gatekeeper.web.sections.findings import FindingsSection, findings_section
 from gatekeeper.web.sections.latency import METRICS as LATENCY_METRICS
 from gatekeeper.web.sections.latency import LatencyPanel, latency_panels
@@ -66,6 +66,7 @@ class RunPage:
     findings: FindingsSection
     waivers: WaiversSection | None
     curves: tuple[Curve, ...]
+    context_curves: tuple[Curve, ...]
     heat_maps: tuple[HeatMap, ...]
     latencies: tuple[LatencyPanel, ...]
     memory: MemorySection | None
@@ -96,6 +97,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
         findings=findings_section(run, plan.policy),
         waivers=waivers_section(run, material.waivers, now=now, needs_token=needs_token),
         curves=fidelity_curves(run, plan.policy),
+        context_curves=context_curves(run, plan.policy),
         heat_maps=heat_maps(material.items),
         latencies=latency_panels(material.items),
         memory=memory_section(run, plan),

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from gatekeeper.domain.kv_config import Eviction, Quantization, Reuse, Scheduling
 from gatekeeper.services.submit import Preview
-from gatekeeper.web import figures, filters
+from gatekeeper.web import badges, figures, filters
+from gatekeeper.web.badges import Badge
 from gatekeeper.web.filters import Choice
 
 QUANTIZATION: Final = "candidate.quantization"
@@ -58,14 +59,23 @@ class PlannedArm:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RuleOutlook:
+    """Whether the suite can decide a rule of the policy, and why."""
+
+    name: str
+    only_warns: bool
+    badge: Badge
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
     """What can be said of a change before it runs: arms, gaps, and whether each rule can be decided."""
 
     name: str
     arms: tuple[PlannedArm, ...]
     gaps: tuple[str, ...]
-    rules: tuple[tuple[str, str], ...]
-    """Of each rule, whether it can be decided, and a sentence."""
+    rules: tuple[RuleOutlook, ...]
 
 
 def change_form(
@@ -136,7 +146,15 @@ def outlook(preview: Preview) -> Outlook:
             for role, arm in preview.arms.items()
         ),
         gaps=(*preview.coverage_gaps, *filter(None, (preview.plan.undeclared,))),
-        rules=tuple((seen.outlook, seen.sentence) for seen in preview.foresight),
+        rules=tuple(
+            RuleOutlook(
+                name=figures.of_group(seen.metric, seen.group),
+                only_warns=seen.severity == "warn",
+                badge=badges.OUTLOOKS[seen.outlook],
+                sentence=seen.sentence,
+            )
+            for seen in preview.foresight
+        ),
     )
 
 

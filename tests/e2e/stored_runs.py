@@ -130,6 +130,7 @@ def _store_arm(sessions: Sessions, run_id: UUID, arm: ArmRecord) -> None:
     record.set_engine(sessions, arm_id, owner=OWNER, engine=arm.engine, effective=arm.effective)
     record.add_measurements(sessions, arm_id, owner=OWNER, measurements=arm.measurements)
     record.add_traces(sessions, arm_id, owner=OWNER, traces=arm.traces)
+    record.add_answers(sessions, arm_id, owner=OWNER, answers=samples.said(arm.measurements))
     record.add_exercises(sessions, arm_id, owner=OWNER, exercises=arm.exercises)
     log = f"INFO engine of the {arm.role}\n" * 400
     record.add_artifact(sessions, run_id, owner=OWNER, role=arm.role, name="engine.log", content=log)

@@ -94,12 +94,16 @@ def test_what_was_measured_item_by_item_is_drawn_and_in_tables(open_page: Open, 
 def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: Open, site: Site) -> None:
     page = open_page(f"/runs/{site.runs.failed}", java_script_enabled=False)
     page.get_by_role("link", name="Items that changed").click()
-    answers = page.locator("#flips tbody tr")
+    answers = page.locator("#flips article")
     expect(answers).to_have_count(8)
     page.get_by_label("Change").select_option("lost")
     page.get_by_role("button", name="Filter").click()
     expect(answers).to_have_count(4)
-    expect(answers.first).to_contain_text(re.compile("right.*wrong.*55.0% → 45.0%"))
+    expect(answers.first).to_contain_text("55.0% → 45.0%")
+    expect(answers.first.get_by_role("mark")).to_have_text([re.compile("Amazon$"), re.compile("Nile$")])
+    expect(answers.first.get_by_role("row").nth(1)).to_contain_text(
+        re.compile("Amazon expected.*55.0%.*30.0%")
+    )
     page.locator("#documents").get_by_role("link", name="doc-03").click()
     expect(page.get_by_text("The greedy choices part at token 16 of 64")).to_be_visible()
     expect(page.get_by_role("heading", name="Token 16")).to_be_visible()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.interim import certain_failure, settled, speed_decided
@@ -94,6 +95,7 @@ class MemoryArm:
     effective: EffectiveConfig | None = None
     rows: list[Measurement] = field(default_factory=list)
     scored: list[TokenTrace] = field(default_factory=list)
+    said: list[Answer] = field(default_factory=list)
     proofs: list[Exercise] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
@@ -115,6 +117,9 @@ class MemoryArm:
 
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         self.scored += rows
+
+    def answers(self, rows: Sequence[Answer]) -> None:
+        self.said += rows
 
     def exercises(self, rows: Sequence[Exercise]) -> None:
         self.proofs += rows

@@ -2,7 +2,8 @@
 
 `python -m tests.fakes.engine_server --port P [--refuse | --die-after N | --stall-after N] [--shift X] [--dtype D]`.
 `--config` is the configuration that it claims to have resolved; `--scale` is that of its FP8 cache.
-Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would.
+Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would, after prompts of
+`--shift-from` tokens or more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--die-after", type=int, default=10**9)
     parser.add_argument("--stall-after", type=int, default=10**9)
     parser.add_argument("--shift", type=float, default=0.0)
+    parser.add_argument("--shift-from", type=int, default=0)
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--prefix-caching", default="False")
     parser.add_argument("--chunk", type=int, default=10**9)
@@ -88,19 +90,18 @@ class Handler(BaseHTTPRequestHandler):
         Handler.salts.add(body.get("cache_salt"))
         choice: dict[str, Any] = {"index": 0, "text": "x"}
         if body.get("logprobs"):
-            choice["logprobs"] = self._logprobs(
-                body.get("vllm_xargs", {}).get("forced_token_ids", [7] * length)[:length]
-            )
+            forced = body.get("vllm_xargs", {}).get("forced_token_ids", [7] * length)
+            choice["logprobs"] = self._logprobs(forced[:length], context=len(prompt))
         if body.get("prompt_logprobs"):
-            rows = self._logprobs(prompt)["top_logprobs"]
+            rows = self._logprobs(prompt, context=len(prompt))["top_logprobs"]
             choice["prompt_logprobs"] = [
                 {token.removeprefix("token_id:"): {"logprob": value} for token, value in row.items()}
                 for row in rows
             ]
         self._answer(json.dumps({"choices": [choice]}))
 
-    def _logprobs(self, tokens: list[int]) -> dict[str, Any]:
-        shift = self.options.shift
+    def _logprobs(self, tokens: list[int], *, context: int) -> dict[str, Any]:
+        shift = self.options.shift if context >= self.options.shift_from else 0.0
         rows = [
             {f"token_id:{token}": -0.2 - shift, f"token_id:{token + 1}": -2.0 + shift} for token in tokens
         ]

@@ -45,6 +45,8 @@ class WordServer:
         if path == "/tokenize":
             self.tokenized += 1
             return {"tokens": self.tokens(body["prompt"] if "prompt" in body else self._rendered(body))}
+        if path == "/detokenize":
+            return {"prompt": self.text(body["tokens"])}
         self.completed += 1
         if self.refusal is not None and ("logprobs" in body or not self.completes):
             raise _refused(path, self.refusal, "the words of the engine")
@@ -64,7 +66,7 @@ class WordServer:
 
     def text(self, tokens: Sequence[int]) -> str:
         words = {number: word for word, number in self.known.items()}
-        return "".join(words[token] for token in tokens)
+        return "".join(words.get(token, f"<{token}>") for token in tokens)
 
     def _rendered(self, body: dict[str, Any]) -> str:
         if not self.has_template:

@@ -59,7 +59,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "block_boundary": Fault(
         about="damage only after prompts one token longer than whole blocks",
-        choice=kinds.damaged(kinds.prompt_of(lambda tokens: tokens % BLOCK_TOKENS == 1)),
+        choice=kinds.damaged(
+            kinds.prompt_of(lambda tokens: tokens % BLOCK_TOKENS == 1), strength=2 * kinds.STRENGTH
+        ),  # one document of three meets it
     ),
     "chunked": Fault(
         about="damage only after prompts that take three steps or more",

@@ -70,9 +70,7 @@ class Vllm:
             variables["HF_HUB_OFFLINE"] = "1"
         if plan.device == "cpu":
             variables["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_POOL_GIB)
-            variables |= vllm_cpu.thread_variables(vllm_cpu.cores())
-            if vllm_cpu.widens_products():
-                variables[vllm_cpu.FLOAT32_PRODUCTS] = "1"
+            variables |= vllm_cpu.variables_for(vllm_cpu.cores())
         elif gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = gpu
         return variables

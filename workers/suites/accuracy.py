@@ -1,4 +1,8 @@
-"""lm-eval tasks against the engine's completions API, one program run per arm, every sample logged."""
+"""lm-eval tasks against the engine's completions API, one program run per arm, every sample logged.
+
+On the reference engine choices are forced after their prompt, in both arms: some of its methods compress the cache when
+the prompt is over, and would not touch an item that is one prompt.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.errors import UnreadableInput
-from gatekeeper.domain.measurement import Measurement
+from gatekeeper.domain.measurement import EVICTED_TOKENS, Measurement
 from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
@@ -29,7 +35,7 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     follow = Follower(
         bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
     )
-    with exercised(bench, suite=SUITE, mode="cold", expected="still"):
+    with exercised(bench, suite=SUITE, mode="cold", expected="still"), _evicting(bench):
         run_tool(
             bench,
             command(probe, bench, follow),
@@ -42,6 +48,14 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     if not follow.items_stored:
         raise ProbeFailed(f"lm-eval logged no sample of {', '.join(probe.tasks)}")
     bench.advance(follow.items_stored, follow.items_stored)
+
+
+def _evicting(bench: Bench) -> AbstractContextManager[None]:
+    """Watches whether anything was evicted from items, where that is the arm's doing and the engine counts it."""
+    plan = bench.server.plan
+    if plan.engine != "reference" or plan.config.eviction.policy == "none":
+        return nullcontext()
+    return exercised(bench, suite=SUITE, mode="cold", expected="any", counter=EVICTED_TOKENS)
 
 
 @dataclass(kw_only=True)
@@ -73,9 +87,11 @@ class Follower:
     def store(self) -> None:
         """Store the batches that were finished since, in their order."""
         while (folder := self.output / f"batch-{self.batches_stored}").is_dir():
-            rows = [replace(row, batch=self.batches_stored) for row in read_samples(folder)]
+            found = list(read_items(folder))
+            rows = [replace(row, batch=self.batches_stored) for item in found for row in item.measurements]
             self.bench.sink.measurements(rows)
-            self.items_stored += len({row.item_id for row in rows})
+            self.bench.sink.answers([item.answer for item in found])
+            self.items_stored += len(found)
             self.batches_stored += 1
 
     def _answered(self) -> float:
@@ -111,6 +127,7 @@ def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, A
         "tasks": probe.tasks,
         "include_path": str(task_folder(bench)),
         "bundled_only": bool(follow.batches),
+        "forced_choices": bench.server.plan.engine == "reference",
         "batches": follow.batches or [None],
         "limit": probe.items_per_task,
         "seed": probe.seed,
@@ -136,8 +153,16 @@ def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
     return variables
 
 
-def read_samples(output: Path) -> Iterator[Measurement]:
-    """Measurements from the samples of every task below `output`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedItem:
+    """What one item came to, and what the engine said."""
+
+    measurements: tuple[Measurement, ...]
+    answer: Answer
+
+
+def read_items(output: Path) -> Iterator[LoggedItem]:
+    """The items of every task below `output`.
 
     A task with several answer filters logs an item once per filter; the first one counts. Raises ProbeFailed.
     """
@@ -148,7 +173,10 @@ def read_samples(output: Path) -> Iterator[Measurement]:
                 item_id = f"{file.task}/{sample.document_id or sample.doc_hash[:16]}"
                 if item_id not in seen:
                     seen.add(item_id)
-                    yield from measurements_of(file.task, item_id, sample)
+                    yield LoggedItem(
+                        measurements=tuple(measurements_of(file.task, item_id, sample)),
+                        answer=answer_of(item_id, sample),
+                    )
     except UnreadableInput as error:
         raise ProbeFailed(str(error)) from error
 
@@ -162,3 +190,12 @@ def measurements_of(task: str, item_id: str, sample: lm_eval.Sample) -> Iterator
         correct=next((value for value in logged if value is not None), None),
         probability=sample.right_choice_probability,
     )
+
+
+def answer_of(item_id: str, sample: lm_eval.Sample) -> Answer:
+    """One logged sample as text."""
+    said = sample.said
+    return Answer(
+        suite=SUITE, mode="cold", item_id=item_id, prompt=said.prompt, expected=said.expected, text=said.text,
+        options=said.options,
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Metrics, Server
@@ -31,6 +32,10 @@ class Sink(Protocol):
 
     def traces(self, rows: Sequence[TokenTrace]) -> None:
         """Store traces of the arm under way."""
+        ...
+
+    def answers(self, rows: Sequence[Answer]) -> None:
+        """Store what the engine said, for people to read."""
         ...
 
     def exercises(self, rows: Sequence[Exercise]) -> None:

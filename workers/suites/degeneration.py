@@ -1,9 +1,10 @@
-"""Whether a freely generated text is sound: not stuck in a loop, not one token over and over, in the asked format."""
+"""Whether a freely generated text is sound: not stuck in a loop, without a stammer, in the asked format."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 LONGEST_PERIOD: Final = 64
@@ -12,6 +13,8 @@ FEWEST_REPEATS: Final = 4
 """So many copies in a row, at the least, and `SHORTEST_LOOP` tokens of them, make a loop."""
 SHORTEST_LOOP: Final = 48
 NGRAM: Final = 4
+MOST_STUTTER: Final = 0.1
+"""Words that repeat the one before, as a share of all; sound prose has hardly any."""
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:
@@ -27,6 +30,12 @@ def loop_tokens(tokens: Sequence[int]) -> int:
             if run >= period * (FEWEST_REPEATS - 1) and run + period >= SHORTEST_LOOP:
                 longest = max(longest, run + period)
     return longest
+
+
+def stutter_share(text: str) -> float:
+    """Words that are the same as the word before, as a share of all words: 0 in most prose, near 1 in a stammer."""
+    words = text.split()
+    return sum(one == other for one, other in pairwise(words)) / len(words) if words else 0.0
 
 
 def distinct_share(tokens: Sequence[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -13,9 +13,10 @@ from workers.engines.errors import ProbeFailed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """A text cut into prompt and reference, as token ids."""
+    """A text cut into prompt and reference, as token ids. `cluster`: the text that the reference belongs to."""
 
     item_id: str
+    cluster: str
     prompt: tuple[int, ...]
     reference: tuple[int, ...]
 
@@ -33,6 +34,28 @@ def load_documents(
     return [
         _cut(texts, number, context_tokens=length, decode_tokens=decode_tokens)
         for number, length in zip(range(len(texts)), lengths, strict=False)
+    ]
+
+
+def load_at_lengths(
+    server: Server, *, documents: int, context_lengths: Sequence[int], decode_tokens: int
+) -> list[list[Document]]:
+    """By text, one document per length, the longest first: the same reference after the last so many tokens before it.
+
+    With one length these are the documents of `load_documents`. Errors as there.
+    """
+    longest_first = sorted(context_lengths, reverse=True)
+    whole = load_documents(
+        server, documents=documents, context_tokens=longest_first[0], decode_tokens=decode_tokens
+    )
+    if len(longest_first) == 1:
+        return [[document] for document in whole]
+    return [
+        [
+            replace(document, item_id=f"{document.item_id}/{length}", prompt=document.prompt[-length:])
+            for length in longest_first
+        ]
+        for document in whole
     ]
 
 
@@ -57,6 +80,7 @@ def _cut(
         raise ProbeFailed(f"{len(texts)} texts have {len(tokens)} tokens together, {needed} are needed")
     return Document(
         item_id=texts[number][0],
+        cluster=texts[number][0],
         prompt=tuple(tokens[:context_tokens]),
         reference=tuple(tokens[context_tokens:needed]),
     )

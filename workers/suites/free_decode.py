@@ -17,12 +17,19 @@ from typing import Any, Final
 
 import httpx
 
+from gatekeeper.domain.answer import MOST_PROMPT, MOST_TEXT, Answer, excerpt
 from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import Bench, exercised, in_parallel
-from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
+from workers.suites.degeneration import (
+    MOST_STUTTER,
+    distinct_share,
+    loop_tokens,
+    stutter_share,
+    valid_records,
+)
 from workers.suites.documents import bundled_texts
 
 SUITE: Final = "free_decode"
@@ -62,10 +69,11 @@ def run(probe: FreeDecodeProbe, bench: Bench) -> None:
     bench.advance(0, len(prompts))
     work = partial(continued, probe, bench.server)
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
-        for done, rows in enumerate(
+        for done, (rows, answer) in enumerate(
             in_parallel(bench, prompts, work, concurrency=bench.concurrency), start=1
         ):
             bench.sink.measurements(rows)
+            bench.sink.answers([answer])
             bench.advance(done, len(prompts))
 
 
@@ -86,12 +94,12 @@ def _record(rng: Random, number: int) -> str:
     return json.dumps(dict(zip(KEYS, values, strict=True))) + "\n"
 
 
-def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Measurement]:
+def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[list[Measurement], Answer]:
     """Have one prompt continued. Raises ProbeFailed if the engine refuses."""
     body: dict[str, object] = {
         "model": server.plan.model.name, "prompt": prompt.text, "max_tokens": probe.decode_tokens,
-        "temperature": TEMPERATURE, "seed": prompt.seed, "ignore_eos": True, "logprobs": 1,
-        "return_tokens_as_token_ids": True, "cache_salt": uuid.uuid4().hex,
+        "temperature": TEMPERATURE, "ignore_eos": True, "logprobs": 1, "return_tokens_as_token_ids": True,
+        "cache_salt": uuid.uuid4().hex, "seed": prompt.seed,
     }  # fmt: skip
     try:
         answer: Any = server.post("/v1/completions", body)
@@ -99,7 +107,11 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> list[Me
         raise ProbeFailed(f"{prompt.item_id}: {error.response.text[:300]}") from error
     choice = answer["choices"][0]
     tokens = [int(token.split(":")[1]) for token in choice["logprobs"]["tokens"]]
-    return measurements_of(prompt, choice["text"], tokens)
+    said = Answer(
+        suite=SUITE, mode="cold", item_id=prompt.item_id, prompt=excerpt(prompt.text, MOST_PROMPT), expected=None,
+        text=excerpt(choice["text"], MOST_TEXT),
+    )  # fmt: skip
+    return measurements_of(prompt, choice["text"], tokens), said
 
 
 def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measurement]:
@@ -107,7 +119,7 @@ def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measur
     place = partial(Measurement.of, suite=SUITE, mode="cold", item_id=prompt.item_id, cluster=prompt.task)
     if prompt.task == "json":
         return [place(metric="sound", value=float(valid_records(text, KEYS, count=RECORDS) == RECORDS))]
-    sound = bool(text.strip()) and loop_tokens(tokens) == 0
+    sound = bool(text.strip()) and loop_tokens(tokens) == 0 and stutter_share(text) < MOST_STUTTER
     return [
         place(metric="sound", value=float(sound)),
         place(metric="distinct_share", value=distinct_share(tokens)),

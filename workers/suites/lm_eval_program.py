@@ -2,8 +2,9 @@
 
 A program: `python -m workers.suites.lm_eval_program REQUEST.json`. The request holds `model_args` for lm-eval's
 `local-completions`, `tasks`, `include_path`, `bundled_only` (then lm-eval's own tasks are not indexed, which takes
-seconds), `batches` (each a mapping of task to item indices, or null for whole tasks), `limit`, `seed` and `output`.
-Batch i writes OUTPUT/batch-<i>/samples_<task>_<i>.jsonl, in place at once, as lm-eval's own `--log_samples` does.
+seconds), `forced_choices` (a choice is forced after its prompt instead of being read as a part of it), `batches` (each
+a mapping of task to item indices, or null for whole tasks), `limit`, `seed` and `output`. Batch i writes
+OUTPUT/batch-<i>/samples_<task>_<i>.jsonl, in place at once, as lm-eval's own `--log_samples` does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from workers.suites.forced_choices import forcing
 
 
 def main() -> None:
@@ -22,7 +25,9 @@ def main() -> None:
     from lm_eval.api.registry import get_model
     from lm_eval.tasks import TaskManager
 
-    model = get_model("local-completions").create_from_arg_obj(request["model_args"])
+    kind = get_model("local-completions")
+    kind = forcing(kind) if request["forced_choices"] else kind
+    model = kind.create_from_arg_obj(request["model_args"])
     manager = TaskManager(include_path=request["include_path"], include_defaults=not request["bundled_only"])
     for number, batch in enumerate(request["batches"]):
         results = simple_evaluate(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, assert_never
 
 from gatekeeper.domain.measurement import Exercise, Mode
-from gatekeeper.domain.probes import BLOCK_MULTIPLE, CHUNKS, ModesProbe, ProbedMode
+from gatekeeper.domain.probes import CHUNKS, ModesProbe, ProbedMode
 from workers.engines.vllm_effective import PIECES
 from workers.suites.base import ANSWERS, PREFIX_HITS, Bench, exercised, in_parallel
 from workers.suites.documents import Document, load_documents
@@ -45,8 +45,8 @@ def _documents(probe: ModesProbe, bench: Bench, mode: ProbedMode) -> list[Docume
     load = partial(load_documents, bench.server, documents=probe.documents, decode_tokens=probe.decode_tokens)
     match mode:
         case "boundary":
-            whole = probe.context_tokens // BLOCK_MULTIPLE * BLOCK_MULTIPLE
-            return load(context_tokens=[whole + number % 3 - 1 for number in range(probe.documents)])
+            lengths = probe.context_lengths_in(mode)
+            return load(context_tokens=[lengths[number % 3] for number in range(probe.documents)])
         case "chunked":
             return load(context_tokens=probe.chunked_context_tokens)
         case "greedy":

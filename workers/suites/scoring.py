@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -49,8 +50,7 @@ def score_free(server: Server, document: Document, *, mode: Mode, top_k: int) ->
         return broken_trace(document, mode=mode)
     logprobs = answer["choices"][0]["logprobs"]
     own = tuple(_token_id(token) for token in logprobs["tokens"])
-    generated = Document(item_id=document.item_id, prompt=document.prompt, reference=own)
-    return trace_of(logprobs, generated, mode=mode, top_k=top_k)
+    return trace_of(logprobs, replace(document, reference=own), mode=mode, top_k=top_k)
 
 
 def score_as_prompt(server: Server, document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
@@ -145,11 +145,12 @@ def _trace(
         suite=SUITE,
         mode=mode,
         item_id=document.item_id,
-        cluster=document.item_id,
+        cluster=document.cluster,
         token_ids=document.reference,
         token_logprobs=[_finite(value) for value in chosen],
         top_ids=[[token for token, _ in row] for row in rows],
         top_logprobs=[[_finite(value) for _, value in row] for row in rows],
+        context_tokens=len(document.prompt),
     )
 
 

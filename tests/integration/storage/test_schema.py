@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from gatekeeper.domain.errors import ServiceUnavailable
 from gatekeeper.storage import arm_tables, tables, webhook_tables
 from gatekeeper.storage.base import Base
 from gatekeeper.storage.database import check, driver_url, make_engine, make_sessions, transaction
-from gatekeeper.storage.migrate import upgrade
+from gatekeeper.storage.migrate import migrating, upgrade
 
 TABLES = (tables, arm_tables, webhook_tables)
 
@@ -32,6 +33,16 @@ def test_the_migrations_make_exactly_the_mapped_tables(engine: Engine) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_last_migration_can_be_taken_back_and_applied_again(engine: Engine, database_url: str) -> None:
+    with migrating(database_url) as config:
+        command.downgrade(config, "-1")
+    with engine.connect() as connection:
+        assert not inspect(connection).has_table("answers")
+    upgrade(database_url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
 def test_processes_that_migrate_at_the_same_time_wait_for_each_other(database_url: str) -> None:

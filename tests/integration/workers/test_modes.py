@@ -122,6 +122,29 @@ def test_a_warm_cache_is_held_against_the_candidates_own_cold_one(monkeypatch: p
     assert set(by_mode(report, "consistency_kl")) == {"warm"}
 
 
+def test_every_document_is_scored_at_every_length_of_context_and_damage_shows_where_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probe = COLD | {"context_tokens": [16, 64]}
+    long = KL | {"context": [60, 70]}
+    plan = plan_of(probe, candidate=FP8 | {"reuse": {"prefix_caching": True}}, rules=(KL, long))
+    recorder, report = run(monkeypatch, plan, "--shift", "1.0", "--shift-from", "64")
+    scored = recorder.arms["candidate"].scored
+    assert len(scored) == 8 * 2 * 2  # documents, lengths, states of the cache
+    assert {(trace.item_id, trace.context_tokens) for trace in scored} == {
+        (f"{trace.cluster}/{length}", length) for trace in scored for length in (16, 64)
+    }
+    assert len({tuple(trace.token_ids) for trace in scored}) == len({trace.cluster for trace in scored}) == 8
+    assert {(f.mode, f.group) for f in report.findings if f.outcome is Outcome.REGRESSED} >= {
+        ("cold", "context 60-70"), ("warm", "context 60-70"),
+    }  # fmt: skip
+    (cold,) = (d for d in report.deltas if (d.metric, d.mode, d.group) == ("decode_kl", "cold", "all"))
+    assert [(point.context_tokens, point.estimate > 0) for point in cold.context_curve] == [
+        (16, False),
+        (64, True),
+    ]
+
+
 def test_an_engine_whose_counters_stand_still_has_exercised_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, report = run(monkeypatch, plan_of(COLD), "--frozen-counters")
     assert report.verdict is Verdict.INVALID

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,23 +13,27 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.decoders import ByteLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from gatekeeper.domain.change import Change
+from gatekeeper.domain.change import Change, Deployment
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Report, Verdict
-from tests.fakes.engine import MemoryRun
+from tests.fakes.engine import MemoryArm, MemoryRun
 from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.execute import Bounds, Job, execute
+from workers.suites import accuracy
+from workers.suites.base import Bench
 from workers.suites.documents import bundled_texts
 
 pytestmark = pytest.mark.timeout(300)
 
 VOCABULARY = 320
+EVICTED = "gatekeeper:kv_tokens_evicted_total"
 SUITE: Mapping[str, Any] = {
     "name": "tiny",
     "description": "every way in which suites ask an engine",
@@ -216,6 +221,21 @@ def test_what_cannot_be_computed_is_refused_by_its_field(
     assert field in refusal.value.response.json()["error"]["message"]
 
 
+@pytest.mark.long
+def test_choices_of_lm_eval_are_decoded_with_the_cache_that_is_left(server: Server, tmp_path: Path) -> None:
+    arm = MemoryArm(role="candidate", plan=server.plan)
+    bench = Bench(
+        server=server, sink=arm, run_id="r", workdir=tmp_path, deployment=Deployment(concurrency=2),
+        modes=("cold",), tasks_dir=None, advance=lambda _done, _total: None, settled=lambda *_: None,
+        references=lambda _mode: {},
+    )  # fmt: skip
+    accuracy.run(AccuracyProbe(probe="accuracy", tasks=("gk_facts",), items_per_task=3), bench)
+    assert len({row.item_id for row in arm.rows}) == 3
+    assert all(0 <= (row.value or 0) <= 1 for row in arm.rows)
+    evicted = {exercise.counter: exercise.moved for exercise in arm.proofs}
+    assert (evicted[EVICTED] or 0) > 0
+
+
 def test_counters_say_what_was_read_generated_kept_and_evicted(server: Server) -> None:
     before = server.metrics()
     complete(server, prompt=[3] * 80, max_tokens=1)
@@ -223,6 +243,35 @@ def test_counters_say_what_was_read_generated_kept_and_evicted(server: Server) -
     assert moved["vllm:prompt_tokens_total"] == 80
     assert moved["vllm:generation_tokens_total"] == moved["vllm:request_success_total"] == 1
     assert moved["gatekeeper:kv_tokens_kept_total"] == moved["gatekeeper:kv_tokens_evicted_total"] == 40
+
+
+@pytest.mark.parametrize(
+    ("eviction", "spread"),
+    [
+        ({"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 16}, True),
+        pytest.param(
+            {"policy": "expected_attention", "evicted_fraction": 0.5}, False, marks=pytest.mark.long
+        ),
+    ],
+)
+def test_layers_keep_what_their_budgets_say_and_forced_tokens_are_scored_on_that(
+    model: Model, eviction: dict[str, Any], spread: bool, tmp_path: Path
+) -> None:
+    plan = plan_of(model, {"eviction": eviction}).candidate
+    with launch(
+        choose(plan), plan, run_id=uuid.uuid4().hex, log=tmp_path / "engine.log", gpu=None, start_seconds=120,
+        stall_seconds=60, check=lambda: None,
+    ) as server:  # fmt: skip
+        effective, before = server.effective, server.metrics()
+        body = {"prompt": list(range(2, 122)), "max_tokens": 3, "logprobs": 1, "ignore_eos": True}
+        choice = complete(server, **body, vllm_xargs={"forced_token_ids": [5, 6, 7]})
+        after = server.metrics()
+    assert mismatches(compare(plan, effective)) == ()
+    lowest, highest = effective.kept_by_layer["0"], effective.kept_by_layer["1"]
+    assert lowest + highest == effective.seen_tokens
+    assert (lowest > highest) == spread
+    assert all(-20 < value < 0 for value in choice["logprobs"]["token_logprobs"])
+    assert after[EVICTED] - before[EVICTED] == 60
 
 
 def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: Model) -> None:

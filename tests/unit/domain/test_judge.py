@@ -181,7 +181,10 @@ def test_nan_is_a_failure_of_the_candidate_alone() -> None:
     arms = arms_of(plan)
     broken = replace(arms["candidate"].traces[0], token_logprobs=[None, -1.0, -1.0])
     arms["candidate"] = replace(arms["candidate"], traces=(broken, *arms["candidate"].traces[1:]))
-    assert judged(plan, arms).verdict is Verdict.FAIL
+    report = judged(plan, arms)
+    assert report.verdict is Verdict.FAIL
+    assert "decode KL: the candidate has no finite value for 1 items" in report.sentence
+    assert "exceeds" not in report.sentence, "the documents that are left decide nothing"
     arms["baseline"] = replace(arms["baseline"], traces=(broken, *arms["baseline"].traces[1:]))
     assert judged(plan, arms).verdict is Verdict.INVALID
 

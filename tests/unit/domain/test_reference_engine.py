@@ -8,7 +8,7 @@ from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.engine_choice import choose_engine, left_out
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import KVConfig, Reuse
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.reference_engine import unsupported
@@ -73,7 +73,6 @@ def test_what_no_engine_has_is_refused_with_what_each_lacks() -> None:
             {"quantization": {"scheme": "kivi", "bits": 2, "residual_length": 100}},
             "quantization.residual_length",
         ),
-        ({"eviction": {"policy": "pyramidkv", "evicted_fraction": 0.5}}, "eviction.policy"),
         (KIVI | H2O, "eviction.policy"),
         ({"reuse": {"offload_gib": 1}}, "reuse.offload_gib"),
         ({"scheduling": {"block_size": 16}}, "scheduling.block_size"),
@@ -148,6 +147,24 @@ def test_an_eviction_that_was_not_applied_is_a_mismatch(
     effective = EffectiveConfig(cache_dtype="auto", eviction=evidence, seen_tokens=seen, kept_tokens=kept)
     wrong = [row.setting for row in mismatches(compare(plan.candidate, effective))]
     assert wrong == ([] if agrees else ["eviction"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "agrees"), [((90, 50, 10), True), ((50, 50, 50), False), ((90, 10, 50), False)]
+)
+def test_what_each_layer_kept_counts_not_what_they_kept_together(kept: tuple[int, ...], agrees: bool) -> None:
+    pyramid = {"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 8}
+    plan = fake_plan({"eviction": pyramid})
+    effective = EffectiveConfig(
+        cache_dtype="auto",
+        eviction=pyramid,
+        seen_tokens=100,
+        kept_tokens=50,
+        kept_by_layer={str(layer): tokens for layer, tokens in enumerate(kept)},
+    )
+    (row,) = [row for row in compare(plan.candidate, effective) if row.setting == "eviction"]
+    assert row.agrees is agrees
+    assert "50 of 100 tokens kept" in str(row.effective)
 
 
 def test_an_engine_that_says_nothing_of_its_eviction_leaves_it_open() -> None:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, TokenTrace
 from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Finding, Outcome, Report, Verdict
 from tests.unit.domain.test_judge import arms_of, judged, plan_of, traces
 
@@ -39,6 +41,25 @@ def scores(values: Sequence[float], task: str = "t") -> tuple[Measurement, ...]:
                     metric="right_choice_probability", value=value)
         for i, value in enumerate(values)
     )  # fmt: skip
+
+
+def test_a_mode_with_fewer_documents_than_the_cold_cache_lacks_none() -> None:
+    plan = plan_of(rules=[{"metric": "decode_kl", "at_most": 0.05, "mode": "prefill", "reason": "r"}])
+    probe = {
+        "probe": "modes",
+        "modes": ["prefill"],
+        "documents": 8,
+        "context_tokens": 130,
+        "decode_tokens": 3,
+    }
+    suite = plan.suite.model_dump() | {"probes": [*plan.suite.model_dump()["probes"], probe]}
+    extra = replace(traces(0.0)[0], item_id="d9", cluster="d9")
+    arms = {
+        role: replace(arm, traces=(*arm.traces, extra, *traces(0.0, "prefill")))
+        for role, arm in arms_of(plan).items()
+    }
+    report = judge(plan.model_copy(update={"suite": Suite.model_validate(suite)}), arms)
+    assert report.verdict is Verdict.PASS, report.sentence
 
 
 def drifting(shifts: Sequence[float], documents: int = 8) -> tuple[TokenTrace, ...]:

@@ -10,7 +10,8 @@ from gatekeeper.domain.kv_config import KVConfig, KvQuant
 from gatekeeper.domain.kv_storage import kvquant_outliers
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, model, tokens
 from workers.engines.reference.calibration import OBSERVED, Cached, fit, observe
-from workers.engines.reference.nuq import NuqLayer, Rotation, nuq_layers, rotation_of
+from workers.engines.reference.nuq import NuqLayer, nuq_layers, steady_rotary
+from workers.engines.reference.rotary import Rotary
 from workers.engines.reference.runner import Runner
 
 
@@ -19,13 +20,13 @@ def scheme(bits: int, outlier_fraction: float = 0.05) -> KvQuant:
 
 
 @functools.cache
-def rotation() -> Rotation:
-    return rotation_of(model(), head_dim=HEAD_DIM)
+def rotary() -> Rotary:
+    return steady_rotary(model())
 
 
 @functools.cache
 def observed() -> list[Cached]:
-    return observe(model(OBSERVED), rotation(), [tokens(256, seed) for seed in range(1, 5)])
+    return observe(model(OBSERVED), rotary(), [tokens(256, seed) for seed in range(1, 5)])
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def fitted(bits: int, outlier_fraction: float = 0.05) -> Mapping[str, torch.Tens
 
 def layers(bits: int, outlier_fraction: float = 0.05) -> Sequence[NuqLayer]:
     outliers = kvquant_outliers(scheme(bits, outlier_fraction), width=HEAD_DIM, kv_heads=KV_HEADS)
-    return nuq_layers(fitted(bits, outlier_fraction), rotation(), bits=bits, outliers=outliers)
+    return nuq_layers(fitted(bits, outlier_fraction), rotary(), bits=bits, outliers=outliers)
 
 
 def nuq_runner(

@@ -14,8 +14,8 @@ from workers.engines.vllm_effective import SELF_REPORT
 
 ACCOUNT = {
     "engine": "reference", "cache_dtype": "fp8_e4m3", "eviction": {"policy": "h2o", "budget_tokens": 50},
-    "max_model_len": 4096, "model_dtype": "float32", "max_num_batched_tokens": None, "seen": 100, "held": 50,
-    "nbytes": 6400, "bytes_of_one_more": 128.0, "stored_types": {"float8_e4m3fn": 2},
+    "max_model_len": 4096, "model_dtype": "float32", "max_num_batched_tokens": None, "seen": 100,
+    "held_by_layer": [50, 50], "nbytes": 6400, "bytes_of_one_more": 128.0, "stored_types": {"float8_e4m3fn": 2},
 }  # fmt: skip
 METRICS = (
     'vllm:cache_config_info{cache_dtype="fp8_e4m3",block_size="1",kv_cache_memory_bytes="1024",'
@@ -28,7 +28,14 @@ def test_what_repeats_the_configuration_is_no_measurement() -> None:
     models = {"data": [{"max_model_len": 4096}]}
     effective = Reference().effective(METRICS, models, log)
     measured = {name for name, kind in effective.evidence.items() if kind == "measured"}
-    assert measured == {"seen_tokens", "kept_tokens", "stored_types", "kv_tensor_bytes", "kv_cache_tokens"}
+    assert measured == {
+        "seen_tokens",
+        "kept_tokens",
+        "kept_by_layer",
+        "stored_types",
+        "kv_tensor_bytes",
+        "kv_cache_tokens",
+    }
     assert effective.evidence["cache_dtype"] == effective.evidence["eviction"] == "reported"
 
 

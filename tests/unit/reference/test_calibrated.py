@@ -8,7 +8,7 @@ import torch
 from gatekeeper.calibrations import list_calibrations, read_calibration
 from gatekeeper.domain.calibration import Calibration
 from tests.unit.reference.nuq_tiny import fitted, layers, scheme
-from tests.unit.reference.tiny import HEAD_DIM, model
+from tests.unit.reference.tiny import model
 from workers.engines.reference.calibrated import keep, load_layers, weights_fingerprint
 
 
@@ -29,7 +29,7 @@ def test_what_was_kept_is_loaded_for_the_same_weights(tmp_path: Path) -> None:
     path = keep(tmp_path, made(), fitted(3))
     assert read_calibration(path) == made() == list_calibrations(tmp_path)[0]
     asked = scheme(3).model_copy(update={"calibration": made().id})
-    found = load_layers(tmp_path, asked, model(), name="m", head_dim=HEAD_DIM)
+    found = load_layers(tmp_path, asked, model(), name="m")
     for one, other in zip(found, layers(3), strict=True):
         assert torch.equal(one.keys.levels, other.keys.levels)
         assert torch.equal(one.keys.reach, other.keys.reach)
@@ -47,7 +47,7 @@ def test_a_calibration_that_is_missing_or_of_other_weights_is_refused_with_the_c
         f"calibration {other.id} was made for other weights",
     ):
         with pytest.raises(ValueError, match=reason) as refusal:
-            load_layers(tmp_path, asked, model(), name="m", head_dim=HEAD_DIM)
+            load_layers(tmp_path, asked, model(), name="m")
         assert command in str(refusal.value)
         keep(tmp_path, other, fitted(3))
 

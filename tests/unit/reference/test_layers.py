@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import KVConfig
 from tests.unit.reference.tiny import KV_HEADS, decoded, masked, model, runner, tokens
 from workers.engines.reference.policies import Prompt, keydiff, observed_attention, snapkv, tova
-from workers.engines.reference.schemes import make_layer
+from workers.engines.reference.schemes import Geometry, make_layer
 
 TEXT = tokens(60)
+BUDGETED = ("h2o", "snapkv", "pyramidkv", "tova", "expected_attention", "knorm", "keydiff")
 CAUSAL = torch.ones(60, 60, dtype=torch.bool).tril()
 
 
@@ -64,24 +65,22 @@ def test_a_bounded_cache_stays_bounded_while_decoding() -> None:
     assert context.layers[0].keys.read().shape[-2] == 8
 
 
-@pytest.mark.parametrize("policy", ["h2o", "snapkv", "tova", "knorm", "keydiff"])
+@pytest.mark.parametrize("policy", BUDGETED)
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.8])
 def test_an_evicted_share_means_the_same_whatever_the_policy(policy: str, share: float) -> None:
     config = {"eviction": {"policy": policy, "evicted_fraction": share}}
     context = runner(config).read_prompt(TEXT)
     expected = tokens_kept(KVConfig.model_validate(config).eviction, len(TEXT))
-    assert (
-        {layer.held_tokens for layer in context.layers} == {expected} == {{0.25: 45, 0.5: 30, 0.8: 12}[share]}
-    )
+    assert context.held_tokens == expected == {0.25: 45, 0.5: 30, 0.8: 12}[share]
 
 
-@pytest.mark.parametrize("policy", ["h2o", "snapkv", "tova", "knorm", "keydiff"])
+@pytest.mark.parametrize("policy", BUDGETED)
 def test_a_retained_key_keeps_its_place_and_decoding_sees_only_what_is_kept(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first decoded token against full attention whose last query sees the kept tokens and itself."""
     config: dict[str, Any] = {"eviction": {"policy": policy, "budget_tokens": 20}}
-    if policy == "snapkv":
+    if policy in ("snapkv", "pyramidkv"):
         config["eviction"]["observation_window"] = 4
     monkeypatch.setattr(model().config, "num_hidden_layers", 1)
     monkeypatch.setattr(model("eager").config, "num_hidden_layers", 1)
@@ -105,7 +104,7 @@ def test_a_retained_key_keeps_its_place_and_decoding_sees_only_what_is_kept(
     assert torch.allclose(context.next_logprobs, logits.log_softmax(-1), atol=1e-4)
 
 
-@pytest.mark.parametrize("policy", ["h2o", "snapkv", "tova", "knorm", "keydiff"])
+@pytest.mark.parametrize("policy", BUDGETED)
 def test_pieces_of_a_prompt_are_compressed_once_all_of_it_is_there(policy: str) -> None:
     config = {"eviction": {"policy": policy, "evicted_fraction": 0.5}}
     whole, pieces = runner(config).read_prompt(TEXT), runner(config, piece=7).read_prompt(TEXT)
@@ -200,7 +199,8 @@ def test_a_prompt_selector_keeps_what_is_decoded() -> None:
 
 
 def test_each_query_attends_to_its_k_best_keys() -> None:
-    layer = make_layer(KVConfig.model_validate({"eviction": {"policy": "topk", "k": 3}}), head_dim=32)
+    config = KVConfig.model_validate({"eviction": {"policy": "topk", "k": 3}})
+    layer = make_layer(config, Geometry(layers=1, head_dim=32), index=0)
     generator = torch.Generator().manual_seed(9)
     keys, values = (torch.randn(1, 2, 10, 32, generator=generator).bfloat16().float() for _ in range(2))
     query = torch.randn(1, 4, 10, 32, generator=generator)

@@ -7,10 +7,10 @@ import torch
 
 from gatekeeper.domain.kv_account import MemoryQuestion, sequence_bytes
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
-from tests.unit.reference.nuq_tiny import fitted, layers, nuq_runner, observed, rotation, scheme
+from tests.unit.reference.nuq_tiny import fitted, layers, nuq_runner, observed, rotary, scheme
 from tests.unit.reference.tiny import HEAD_DIM, HEADS, KV_HEADS, LAYERS, decoded, model, runner, tokens
 from workers.engines.reference.calibration import OBSERVED, best_levels, observe
-from workers.engines.reference.nuq import NuqKeys, NuqValues, over_heads
+from workers.engines.reference.nuq import NuqKeys, NuqValues, over_heads, steady_rotary
 
 SHAPE = ModelShape(
     layers=LAYERS, attention_heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, max_context=512
@@ -103,14 +103,14 @@ def test_a_key_is_turned_back_to_what_the_model_made_of_its_token() -> None:
     made: list[torch.Tensor] = []
     projection = model(OBSERVED).model.layers[1].self_attn.k_proj
     hook = projection.register_forward_hook(lambda *call: made.append(call[2].detach()))
-    (cached, *_) = observe(model(OBSERVED), rotation(), [TEXT])[1:]
+    (cached, *_) = observe(model(OBSERVED), rotary(), [TEXT])[1:]
     hook.remove()
     assert torch.allclose(cached.keys.flatten(1), made[0][0, 1:], atol=1e-5)
 
 
 def test_a_gradient_is_that_of_the_loss_by_the_cached_element() -> None:
     """Moving one value along its gradient moves the loss by as much."""
-    cached = observe(model(OBSERVED), rotation(), [TEXT])[1]
+    cached = observe(model(OBSERVED), rotary(), [TEXT])[1]
     place = int(cached.value_gradients.abs().argmax())
     token, head, channel = (int(i) for i in torch.unravel_index(torch.tensor(place), cached.values.shape))
     projection, step = model(OBSERVED).model.layers[1].self_attn.v_proj, 1e-2
@@ -143,7 +143,9 @@ def test_keys_are_stored_without_their_rotation_and_read_with_it() -> None:
     layer = nuq_runner(4).read_prompt(TEXT).layers[0]
     codec = layer.keys.codec
     stored = codec.decode(tuple(grown.view for grown in layer.keys._encoded))
-    assert torch.allclose(rotation().apply(stored, start=1), layer.keys.read()[..., 1:, :], atol=1e-5)
+    assert torch.allclose(
+        rotary().apply(stored, torch.arange(1, 60)), layer.keys.read()[..., 1:, :], atol=1e-5
+    )
     assert not torch.allclose(stored, layer.keys.read()[..., 1:, :], atol=0.1)
 
 
@@ -213,3 +215,9 @@ def test_ranges_are_those_of_the_channels_without_their_outermost_elements() -> 
     high = found["key_middle"][0] + found["key_reach"][0]
     outside = ((keys < low) | (keys > high)).float().mean((0,))
     assert float(outside.mean()) == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_rotation_that_grows_with_the_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(model().config.rope_parameters, "rope_type", "dynamic")
+    with pytest.raises(ValueError, match="dynamic rotates by the length of the sequence"):
+        steady_rotary(model())

@@ -22,7 +22,7 @@ ROWS = [
 def test_every_column_is_a_field_of_a_delta() -> None:
     assert COLUMNS.keys() <= DeltaView.model_fields.keys()
     assert DeltaView.model_fields.keys() - COLUMNS.keys() == {
-        "curve", "launches", "more_items", "detectable", "chance_to_decide",
+        "curve", "context_curve", "launches", "more_items", "detectable", "chance_to_decide",
     }  # fmt: skip
 
 

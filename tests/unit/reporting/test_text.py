@@ -57,6 +57,27 @@ def test_a_finding_shows_estimate_bounds_limit_and_detail() -> None:
     assert "as it should be" in lines[lines.index(row) + 1]
 
 
+def test_several_lengths_of_context_are_a_table_with_the_noise_floor_and_one_is_none() -> None:
+    def by_length(metric: str, *estimates: float) -> dict[str, Any]:
+        points = [
+            {"context_tokens": length, "documents": 16, "estimate": x, "lower": x - 0.001, "upper": x + 0.001}
+            for length, x in zip((128, 1536), estimates, strict=True)
+        ]
+        return delta(metric, 0.0, None, None, context_curve=points).model_dump(mode="json")
+
+    assert "By tokens of context" not in text()
+    noise = {"deltas": [by_length("decode_kl", 0.0001, 0.0002)]}
+    lines = text(
+        deltas=[by_length("decode_kl", 0.01, 0.05), by_length("rank_shift", 1, 2)], noise=noise
+    ).splitlines()
+    start = lines.index("By tokens of context")
+    assert [line.split() for line in lines[start + 2 : start + 5]] == [
+        ["decode", "KL,", "nats/token", "cold", "128", "0.0100", "[0.0090,", "0.0110]", "0.0001"],
+        ["decode", "KL,", "nats/token", "cold", "1,536", "0.0500", "[0.0490,", "0.0510]", "0.0002"],
+        [],
+    ]
+
+
 def test_a_passed_rule_takes_one_line_and_another_says_why() -> None:
     report = text()
     assert "as it should be" not in report

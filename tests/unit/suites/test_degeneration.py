@@ -11,6 +11,9 @@ from workers.suites.degeneration import distinct_share, loop_tokens, valid_recor
 from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
 
 VARIED = Random(1).sample(range(50_000), 400)
+PROSE = (
+    "It was very, very late when the lamp went out and nobody in the house had had a word with her about it."
+)
 GOOD = '{"id": 7, "item": "lamp", "colour": "red", "price": 5, "stock": 1}'
 
 
@@ -45,7 +48,7 @@ def test_records_are_counted_up_to_the_first_that_is_none() -> None:
     assert valid_records("\n".join([GOOD] * 9), KEYS, count=5) == 5
 
 
-def test_every_second_token_doubled_breaks_records_and_one_token_over_and_over_breaks_prose() -> None:
+def test_every_second_token_doubled_breaks_records_and_prose_and_so_does_one_token_over_and_over() -> None:
     json_prompt = Prompt(item_id="json/00", task="json", text="", seed=0)
     prose_prompt = Prompt(item_id="prose/a", task="prose", text="", seed=0)
 
@@ -55,6 +58,9 @@ def test_every_second_token_doubled_breaks_records_and_one_token_over_and_over_b
     assert sound(json_prompt, "\n".join([GOOD] * 6), VARIED) == 1.0
     assert sound(json_prompt, "\n".join([GOOD.replace('"', '""')] * 6), VARIED) == 0.0
     assert sound(prose_prompt, "word " * 300, [17] * 300) == 0.0
+    stammer = " ".join(f"{word} {word}" if number % 2 else word for number, word in enumerate(PROSE.split()))
+    assert sound(prose_prompt, PROSE, VARIED) == 1.0
+    assert sound(prose_prompt, stammer, VARIED) == 0.0
     assert sound(prose_prompt, "", []) == 0.0
     assert sound(prose_prompt, "a text", VARIED) == 1.0
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
 from gatekeeper import catalog
+from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.documents import parse_change
@@ -103,6 +104,46 @@ def answers(lost: int = 0, gained: int = 0) -> tuple[Measurement, ...]:
     return (*found, *recalled())
 
 
+RIVERS: Final = ("Amazon", "Nile", "Danube", "Mississippi")
+
+
+def said(measurements: Sequence[Measurement]) -> tuple[Answer, ...]:
+    """What an arm that came to these figures said."""
+    found = []
+    for row in measurements:
+        if row.metric == "correct":
+            found.append(_chosen(row.item_id, is_right=bool(row.value)))
+        elif row.metric == "retrieved":
+            found.append(_recalled(row.item_id, is_right=bool(row.value)))
+    return tuple(found)
+
+
+def measured_as(item: ItemView, value: float) -> Measurement:
+    return _measured(item.suite, item.item_id, item.task, item.metric, value)
+
+
+def _chosen(item_id: str, *, is_right: bool) -> Answer:
+    shares = (0.55, 0.3, 0.1, 0.05) if is_right else (0.3, 0.45, 0.15, 0.1)
+    ranked = tuple(sorted(zip(RIVERS, shares, strict=True), key=lambda option: -option[1]))
+    return Answer(
+        suite="accuracy", mode="cold", item_id=item_id, prompt="The longest river in South America is the",
+        expected=RIVERS[0], text=ranked[0][0], options=ranked,
+    )  # fmt: skip
+
+
+def _recalled(item_id: str, *, is_right: bool) -> Answer:
+    """The number 417, its last digit lost where the answer is wrong."""
+    unsure = (
+        (("9", 0.41), ("7", 0.33), ("1", 0.08)) if not is_right else (("7", 0.93), ("9", 0.03), ("1", 0.01))
+    )
+    places = ((" ", 0.99),), (("4", 0.97), ("6", 0.01)), (("1", 0.95), ("7", 0.02)), unsure
+    return Answer(
+        suite="retrieval", mode="cold", item_id=item_id, expected=" 417", text="".join(p[0][0] for p in places),
+        prompt="The ferry to Quernholt leaves at noon. The number of the blue locker is 417. The baker whistles.\n"
+        "Question: what is the number of the blue locker?\nAnswer: The number is", places=places,
+    )  # fmt: skip
+
+
 def recalled() -> tuple[Measurement, ...]:
     """What was asked of long contexts, answered alike by every arm."""
     return tuple(
@@ -121,6 +162,23 @@ def rounds(factor: float) -> tuple[Measurement, ...]:
         _measured("performance", f"round-{number}", "rounds", metric, value * (1 + 0.02 * (number - 1)))
         for metric, value in figures.items()
         for number in range(3)
+    )
+
+
+def past_context() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """Documents after contexts of two lengths, damaged after the longer alone."""
+    chosen = plan(change(name="damage past some context"))
+    found = arms(chosen, strays=EXACT)
+    exact, damaged = traces(EXACT)[:8], traces(HARSH)[:8]
+    scored = {role: (*_after(128, exact), *_after(1536, exact)) for role in found}
+    scored["candidate"] = (*_after(128, exact), *_after(1536, damaged))
+    return chosen, {role: replace(arm, traces=scored[role]) for role, arm in found.items()}
+
+
+def _after(context_tokens: int, scored: Sequence[TokenTrace]) -> tuple[TokenTrace, ...]:
+    return tuple(
+        replace(trace, item_id=f"{trace.item_id}/{context_tokens}", context_tokens=context_tokens)
+        for trace in scored
     )
 
 

@@ -30,6 +30,7 @@ DETAILS: dict[str, Callable[[], RunDetail]] = {
     "failed": lambda: samples.detail(*samples.failing()),
     "inconclusive": lambda: samples.detail(*samples.inconclusive()),
     "cached": lambda: samples.detail(*samples.prefix_caching()),
+    "past context": lambda: samples.detail(*samples.past_context()),
     "not applied": lambda: samples.detail(*samples.not_applied()),
     "refused": lambda: samples.detail(*samples.refused()),
     "error": lambda: samples.detail(*samples.broken()),

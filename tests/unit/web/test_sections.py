@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from gatekeeper.services.views import RunDetail
 from gatekeeper.web.sections.answer import Tiles, answer, tiles
 from gatekeeper.web.sections.arms import argv_lines, arms_section
 from gatekeeper.web.sections.change import change_section, differences
-from gatekeeper.web.sections.fidelity import fidelity_curves
+from gatekeeper.web.sections.fidelity import context_curves, fidelity_curves
 from gatekeeper.web.sections.findings import findings_section
 from gatekeeper.web.sections.latency import latency_panels
 from gatekeeper.web.sections.measured import measured_section, noise_figures
@@ -210,7 +211,7 @@ def test_curves_follow_the_decode_and_are_tables_too() -> None:
     assert [curve.title for curve in curves] == ["Decode KL", "Top-1 agreement", "Decode NLL change"]
     kl = curves[0]
     assert kl.columns == ("candidate", "second baseline launch")
-    assert kl.rows[0].stretch == "1 to 8"
+    assert kl.rows[0].place == "1 to 8"
     assert kl.rows[0].values[1].mean == "0.0000"
     assert len(kl.rows) == len(kl.chart.lines[0].dots) == 8
     assert kl.chart.limit is not None
@@ -221,6 +222,31 @@ def test_each_mode_has_its_own_curve() -> None:
     kl = fidelity_curves(CACHED, PLAN.policy)[0]
     assert kl.columns == ("candidate, cold", "candidate, warm", "second baseline launch")
     assert [line.style for line in kl.chart.lines] == ["first", "second", "noise"]
+
+
+def test_several_lengths_of_context_have_a_curve_and_one_has_none() -> None:
+    assert context_curves(FAILED, PLAN.policy) == ()
+    kl, agreement, nll = context_curves(samples.detail(*samples.past_context()), PLAN.policy)
+    assert [curve.title for curve in (kl, agreement, nll)] == [
+        "Decode KL",
+        "Top-1 agreement",
+        "Decode NLL change",
+    ]
+    assert kl.columns == ("candidate", "second baseline launch")
+    assert [row.place for row in kl.rows] == ["128", "1,536"]
+    unharmed, damaged = (float(row.values[0].mean) for row in kl.rows)
+    assert unharmed == 0 < damaged
+    assert {row.values[1].mean for row in kl.rows} == {"0.0000"}
+    assert (kl.chart.x_title, len(kl.chart.lines[0].dots)) == ("tokens of context", 2)
+
+
+def test_other_states_of_the_engine_are_not_drawn() -> None:
+    arms = {
+        role: replace(arm, traces=(*arm.traces, *samples.traces(0.1, mode="prefill")[:2]))
+        for role, arm in samples.passing()[1].items()
+    }
+    kl = fidelity_curves(samples.detail(PLAN, arms), PLAN.policy)[0]
+    assert kl.columns == ("candidate", "second baseline launch")
 
 
 def test_the_heat_map_counts_by_depth_and_length() -> None:

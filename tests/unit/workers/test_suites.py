@@ -30,7 +30,7 @@ SAMPLE = {
 def measured(tmp_path: Path, task: str, *samples: dict[str, object]) -> list[Measurement]:
     lines = [json.dumps(sample) for sample in samples]
     (tmp_path / f"samples_{task}_2026-11-30T12-03-13.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return list(accuracy.read_samples(tmp_path))
+    return [row for item in accuracy.read_items(tmp_path) for row in item.measurements]
 
 
 def test_a_sample_gives_its_outcome_and_the_probability_of_the_right_choice(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_samples_are_read_from_wherever_lm_eval_put_them(tmp_path: Path) -> None
     (folder / "samples_gk_recall_2026-11-30T12-03-13.jsonl").write_text(
         json.dumps(SAMPLE) + "\n", encoding="utf-8"
     )
-    assert {row.item_id for row in accuracy.read_samples(tmp_path)} == {"gk_recall/recall-01"}
+    assert {item.answer.item_id for item in accuracy.read_items(tmp_path)} == {"gk_recall/recall-01"}
 
 
 def test_a_subset_of_bundled_tasks_depends_on_the_seed_alone() -> None:
@@ -146,7 +146,7 @@ def test_a_foreign_task_has_no_batches_of_ours() -> None:
     assert not items.all_bundled(AccuracyProbe(probe="accuracy", tasks=("gsm8k", "gk_facts")))
 
 
-DOCUMENT = Document(item_id="d", prompt=(1, 2), reference=(7, 8))
+DOCUMENT = Document(item_id="d", cluster="d", prompt=(1, 2), reference=(7, 8))
 
 
 def logprobs(tokens: list[str]) -> dict[str, object]:

@@ -10,7 +10,7 @@ import torch
 import uvicorn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gatekeeper.domain.kv_config import Kivi, KVConfig, KvQuant
+from gatekeeper.domain.kv_config import Kivi, KVConfig
 from gatekeeper.settings import Settings
 from workers.engines.reference.calibrated import load_layers
 from workers.engines.reference.layers import ATTENTION
@@ -58,12 +58,9 @@ def main() -> None:
     config = KVConfig.model_validate({"quantization": options.quantization, "eviction": options.eviction})
     model, piece = load(options), options.max_num_batched_tokens
     tokenizer = AutoTokenizer.from_pretrained(options.model, revision=options.revision)
-    runner = Runner(model=model, config=config, piece=piece, rows=options.rows)
     name = options.served_model_name or options.model
-    if isinstance(config.quantization, KvQuant):
-        runner.nuq = load_layers(
-            Settings().root, config.quantization, model, name=name, head_dim=runner.head_dim
-        )
+    nuq = load_layers(Settings().root, config.quantization, model, name=name)
+    runner = Runner(model=model, config=config, piece=piece, rows=options.rows, nuq=nuq)
     step = config.quantization.residual_length or 1 if isinstance(config.quantization, Kivi) else 1
     vocabulary = model.config.vocab_size
     measured = measure_cache(runner, longest=options.max_model_len, vocabulary=vocabulary, step=step)

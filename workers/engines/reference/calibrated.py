@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from gatekeeper.calibrations import METADATA, path_of, read_calibration
 from gatekeeper.domain.calibration import Calibration, command
-from gatekeeper.domain.kv_config import KvQuant
+from gatekeeper.domain.kv_config import KvQuant, Quantization
 from gatekeeper.domain.kv_storage import kvquant_outliers
-from workers.engines.reference.nuq import NuqLayer, nuq_layers, rotation_of
+from workers.engines.reference.nuq import NuqLayer, nuq_layers, steady_rotary
 
 SAMPLED: Final = 1024
 """So many elements of each weight, evenly spaced, tell models of the same name apart."""
@@ -44,10 +44,13 @@ def keep(root: Path, calibration: Calibration, fitted: Mapping[str, torch.Tensor
     return path
 
 
-def load_layers(
-    root: Path, quantization: KvQuant, model: Any, *, name: str, head_dim: int
-) -> Sequence[NuqLayer]:
-    """What was calibrated for each layer of a loaded model. Raises ValueError naming the command that makes it."""
+def load_layers(root: Path, quantization: Quantization, model: Any, *, name: str) -> Sequence[NuqLayer]:
+    """What was calibrated for each layer of a loaded model; nothing for schemes that need no calibration.
+
+    Raises ValueError naming the command that makes it.
+    """
+    if not isinstance(quantization, KvQuant):
+        return ()
     path = path_of(root, quantization.calibration or "none")
     advice = f"run `{command(quantization, name)}`"
     if not path.is_file():
@@ -60,5 +63,4 @@ def load_layers(
     fitted = load_file(path, device=str(model.device))
     heads, width = fitted["key_middle"].shape[1:]
     outliers = kvquant_outliers(quantization, width=width, kv_heads=heads)
-    rotation = rotation_of(model, head_dim=head_dim)
-    return nuq_layers(fitted, rotation, bits=quantization.bits, outliers=outliers)
+    return nuq_layers(fitted, steady_rotary(model), bits=quantization.bits, outliers=outliers)

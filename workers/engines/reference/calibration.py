@@ -20,7 +20,8 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from gatekeeper.domain.kv_storage import KVQUANT_SPARED
 from workers.engines.reference.layers import no_mask
-from workers.engines.reference.nuq import Rotation, token_range
+from workers.engines.reference.nuq import token_range
+from workers.engines.reference.rotary import Rotary
 
 OBSERVED: Final = "gatekeeper_observed"
 """The name under which transformers knows the attention that shows keys and values."""
@@ -68,10 +69,10 @@ AttentionInterface.register(OBSERVED, observed_attention)
 AttentionMaskInterface.register(OBSERVED, no_mask)
 
 
-def observe(model: Any, rotation: Rotation, pieces: Sequence[Sequence[int]]) -> list[Cached]:
+def observe(model: Any, rotary: Rotary, pieces: Sequence[Sequence[int]]) -> list[Cached]:
     """What every layer of a model with the attention above caches of pieces of text, each a sequence of its own."""
     model.requires_grad_(requires_grad=False)
-    found = [_observe_one(model, rotation, piece) for piece in pieces]
+    found = [_observe_one(model, rotary, piece) for piece in pieces]
     return [
         Cached(
             **{name: torch.cat([getattr(part, name) for part in parts]) for name in Cached.__annotations__}
@@ -80,16 +81,17 @@ def observe(model: Any, rotation: Rotation, pieces: Sequence[Sequence[int]]) -> 
     ]
 
 
-def _observe_one(model: Any, rotation: Rotation, piece: Sequence[int]) -> list[Cached]:
+def _observe_one(model: Any, rotary: Rotary, piece: Sequence[int]) -> list[Cached]:
     tokens = torch.tensor([list(piece)], device=model.device)
     embedded = model.get_input_embeddings()(tokens).requires_grad_()
     observed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     logits = model(inputs_embeds=embedded, use_cache=False, observed=observed).logits
     torch.nn.functional.cross_entropy(logits[0, :-1].float(), tokens[0, 1:], reduction="sum").backward()
+    places = torch.arange(len(piece), device=model.device)
     return [
         Cached(
-            keys=_by_token(rotation.undo(keys.detach().float(), start=0)),
-            key_gradients=_by_token(rotation.undo(keys.grad.float(), start=0)),
+            keys=_by_token(rotary.undo(keys.detach().float(), places)),
+            key_gradients=_by_token(rotary.undo(keys.grad.float(), places)),
             values=_by_token(values.detach().float()),
             value_gradients=_by_token(values.grad.float()),
         )

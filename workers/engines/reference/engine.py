@@ -18,7 +18,9 @@ from gatekeeper.domain.verdict import EngineInfo
 from workers.engines.vllm import Vllm
 from workers.engines.vllm_effective import SELF_REPORT
 
-MEASURED: Final = ("seen_tokens", "kept_tokens", "stored_types", "kv_tensor_bytes", "kv_cache_tokens")
+MEASURED: Final = (
+    "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "kv_tensor_bytes", "kv_cache_tokens",
+)  # fmt: skip
 """What was read off the cache's tensors; the rest repeats the configuration with which they were made."""
 
 
@@ -69,13 +71,14 @@ class Reference:
         labels = _labels(metrics_text)
         added = account["bytes_of_one_more"]
         layers = sum(account["stored_types"].values())
-        policy, kept = account["eviction"]["policy"], int(account["held"])
+        policy, held = account["eviction"]["policy"], account["held_by_layer"]
         fields: dict[str, Any] = {
             "cache_dtype": labels.get("cache_dtype"),
             "stored_types": account["stored_types"],
             "eviction": account["eviction"],
             "seen_tokens": account["seen"],
-            "kept_tokens": kept,
+            "kept_tokens": sum(held) // len(held),
+            "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
             "windows": {str(account["eviction"]["window"]): layers} if policy == "sliding_window" else {},
             "kv_cache_tokens": int(labels["kv_cache_size_tokens"]),
             "kv_cache_bytes": int(labels["kv_cache_memory_bytes"]),

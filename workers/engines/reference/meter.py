@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import Eviction, KVConfig
 from gatekeeper.domain.kv_memory import GIB
+from gatekeeper.domain.measurement import EVICTED_TOKENS
 from workers.engines.reference.runner import Runner
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
@@ -25,10 +26,10 @@ LONGEST_TRIAL: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many it holds, in how many bytes, and what one more token adds, if known."""
+    """A cache of `seen` tokens: how many each layer holds, the bytes of all, and what one more token adds, if known."""
 
     seen: int
-    held: float
+    held_by_layer: tuple[int, ...]
     nbytes: int
     bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
@@ -59,8 +60,9 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
         types["+".join(sorted(kinds))] = types.get("+".join(sorted(kinds)), 0) + 1
     added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
     return Measured(
-        seen=long, held=after.held_tokens, nbytes=after.nbytes, bytes_of_one_more=added, stored_types=types
-    )
+        seen=long, held_by_layer=tuple(layer.held_tokens for layer in after.layers), nbytes=after.nbytes,
+        bytes_of_one_more=added, stored_types=types,
+    )  # fmt: skip
 
 
 def tell(
@@ -72,7 +74,7 @@ def tell(
         "cache_dtype": "auto" if config.quantization.scheme == "none" else config.quantization.scheme,
         "eviction": config.eviction.model_dump(mode="json", exclude_none=True),
         "max_model_len": max_model_len, "model_dtype": compute, "max_num_batched_tokens": piece,
-        "seen": measured.seen, "held": measured.held, "nbytes": measured.nbytes,
+        "seen": measured.seen, "held_by_layer": measured.held_by_layer, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
         "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
@@ -128,7 +130,7 @@ class Meter:
             ("gauge", "vllm:num_requests_running", counts.get("running", 0)),
             ("gauge", "vllm:num_requests_waiting", counts.get("waiting", 0)),
             ("counter", "gatekeeper:kv_tokens_kept_total", counts.get("held", 0)),
-            ("counter", "gatekeeper:kv_tokens_evicted_total", counts.get("seen", 0) - counts.get("held", 0)),
+            ("counter", EVICTED_TOKENS, counts.get("seen", 0) - counts.get("held", 0)),
             ("counter", "gatekeeper:kv_stored_bytes_total", counts.get("nbytes", 0)),
         ]
         lines = [

@@ -10,14 +10,14 @@ same for every token, so that every token takes the same bytes; the paper's boun
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from workers.engines.reference.codecs import Stored, pack, unpack
+from workers.engines.reference.rotary import Rotary, tried_rotary
 
 SIXTEEN_BIT_FLOAT: Final = torch.float16
 GROWING_ROPE: Final = ("dynamic", "longrope")
@@ -111,41 +111,15 @@ def put_back(x: torch.Tensor, kept: torch.Tensor, places: torch.Tensor) -> torch
     return flat.squeeze(1).unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rotation:
-    """A model's rotary embedding by positions, and its inverse. `angles`: positions -> cosines and sines."""
-
-    angles: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-    turn: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-
-    def apply(self, keys: torch.Tensor, *, start: int) -> torch.Tensor:
-        """Turn [1, heads, tokens, channels], the first of which is at position `start`."""
-        return self.turn(keys, keys, *self._at(keys, start))[1]
-
-    def undo(self, keys: torch.Tensor, *, start: int) -> torch.Tensor:
-        """Turn back: a rotation's inverse is that by the opposite angle, a scale in it (YaRN's) is divided out."""
-        cosine, sine = self._at(keys, start)
-        return self.turn(keys, keys, cosine, -sine)[1] / (cosine**2 + sine**2).unsqueeze(1)
-
-    def _at(self, keys: torch.Tensor, start: int) -> tuple[torch.Tensor, torch.Tensor]:
-        positions = torch.arange(start, start + keys.shape[-2], device=keys.device)
-        return self.angles(keys, positions[None])
-
-
-def rotation_of(model: Any, *, head_dim: int) -> Rotation:
-    """The rotation that a model's own attention applies to keys. Raises ValueError where that can't be undone."""
+def steady_rotary(model: Any) -> Rotary:
+    """The model's rotary embedding, tried. Raises ValueError where a key can't be turned back by its position alone."""
     rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type")
-    angles = getattr(model.base_model, "rotary_emb", None)
-    turn = getattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", None)
-    if angles is None or turn is None or rope in GROWING_ROPE:
-        raise ValueError("KVQuant quantizes keys before rotation, and this model's can't be turned back")
-    rotation = Rotation(angles=angles, turn=turn)
-    device = next(model.parameters()).device
-    keys = torch.randn(1, 1, 9, head_dim, generator=torch.Generator().manual_seed(0)).to(device)
-    turned = rotation.apply(keys, start=5)
-    if turned.shape != keys.shape or not torch.allclose(rotation.undo(turned, start=5), keys, atol=1e-4):
-        raise ValueError("KVQuant quantizes keys before rotation, and turning this model's back is not exact")
-    return rotation
+    if rope in GROWING_ROPE:
+        raise ValueError(
+            f"KVQuant stores keys before rotation, and {rope} rotates by the length of the sequence"
+        )
+    rotary: Rotary = tried_rotary(model)
+    return rotary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +128,11 @@ class NuqLayer:
 
     keys: NuqKeys
     values: NuqValues
-    rotation: Rotation
+    rotary: Rotary
 
 
 def nuq_layers(
-    fitted: Mapping[str, torch.Tensor], rotation: Rotation, *, bits: int, outliers: int
+    fitted: Mapping[str, torch.Tensor], rotary: Rotary, *, bits: int, outliers: int
 ) -> Sequence[NuqLayer]:
     """All layers of a model, from what its calibration fitted."""
     count, _, channels = fitted["key_middle"].shape
@@ -171,7 +145,7 @@ def nuq_layers(
             values=NuqValues(
                 bits=bits, outliers=outliers, levels=fitted["value_levels"][layer], channels=channels
             ),
-            rotation=rotation,
+            rotary=rotary,
         )
         for layer in range(count)
     ]  # fmt: skip

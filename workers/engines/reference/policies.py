@@ -156,7 +156,7 @@ class Score(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A whole prompt in one layer: its keys and values, and the queries of its last tokens."""
+    """A whole prompt in one layer: its keys and values, and the queries of its last tokens, or of all."""
 
     queries: torch.Tensor
     keys: torch.Tensor
@@ -168,12 +168,12 @@ class Prompt:
 class Selector(KeepAll):
     """Compresses the prompt's cache once, when all of it has been computed; what is decoded later stays.
 
-    `observed`: the last queries of the prompt that the score looks at.
+    `observed`: how many of the prompt's queries, its last ones, the score looks at; None: all.
     """
 
     budget: Budget
     score: Score
-    observed: int
+    observed: int | None
     _prompt: Prompt | None = None
     _is_over: bool = False
 
@@ -181,7 +181,9 @@ class Selector(KeepAll):
         """Remember the last queries."""
         if not self._is_over:
             earlier = () if self._prompt is None else (self._prompt.queries,)
-            queries = torch.cat((*earlier, step.queries), dim=-2)[:, -self.observed :]
+            queries = torch.cat((*earlier, step.queries), dim=-2)
+            if self.observed is not None:
+                queries = queries[:, -self.observed :]
             self._prompt = Prompt(queries=queries, keys=step.keys, values=step.values, scaling=step.scaling)
         return None
 

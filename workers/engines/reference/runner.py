@@ -12,7 +12,8 @@ from transformers.cache_utils import Cache
 from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.layers import BatchLayer, SequenceLayer
 from workers.engines.reference.nuq import NuqLayer
-from workers.engines.reference.schemes import make_layer
+from workers.engines.reference.rotary import tried_rotary
+from workers.engines.reference.schemes import Geometry, make_layer, needs_rotary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,18 +82,21 @@ class Runner:
     piece: int | None
     rows: int
     nuq: Sequence[NuqLayer] = ()
-    layers: int = field(init=False)
-    head_dim: int = field(init=False)
+    geometry: Geometry = field(init=False)
 
     def __post_init__(self) -> None:
         shape = self.model.config
-        self.layers = shape.num_hidden_layers
-        self.head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+        self.geometry = Geometry(
+            layers=shape.num_hidden_layers,
+            head_dim=getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads,
+            rotary=tried_rotary(self.model) if needs_rotary(self.config) else None,
+            nuq=self.nuq,
+        )
 
     def new_layers(self) -> list[SequenceLayer]:
         """An empty cache."""
-        calibrated = self.nuq or [None] * self.layers
-        return [make_layer(self.config, head_dim=self.head_dim, nuq=nuq) for nuq in calibrated]
+        count = self.geometry.layers
+        return [make_layer(self.config, self.geometry, index=index) for index in range(count)]
 
     @torch.inference_mode()
     def read_prompt(self, prompt: Sequence[int], *, top: int | None = None) -> Context:

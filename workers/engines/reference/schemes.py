@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from gatekeeper.domain.kv_account import tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
     Eviction,
+    ExpectedAttention,
     Fp8,
     HeavyHitter,
     Int4,
@@ -22,6 +23,7 @@ from gatekeeper.domain.kv_config import (
     NoEviction,
     NoQuantization,
     PrefillSelector,
+    PyramidKv,
     Quantization,
     SlidingWindow,
     SnapKv,
@@ -29,9 +31,10 @@ from gatekeeper.domain.kv_config import (
     TopK,
 )
 from gatekeeper.domain.kv_storage import KVQUANT_SPARED
-from workers.engines.reference import codecs, policies
+from workers.engines.reference import codecs, expected_attention, policies
 from workers.engines.reference.layers import SequenceLayer
 from workers.engines.reference.nuq import NuqLayer
+from workers.engines.reference.rotary import Rotary
 from workers.engines.reference.store import SIXTEEN_BIT, Store
 
 SELECTORS: Final[Mapping[str, tuple[policies.Score, int]]] = {
@@ -44,14 +47,30 @@ SELECTORS: Final[Mapping[str, tuple[policies.Score, int]]] = {
 FLOAT8: Final[Mapping[str, torch.dtype]] = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
-def make_layer(config: KVConfig, *, head_dim: int, nuq: NuqLayer | None = None) -> SequenceLayer:
-    """An empty cache layer, with KVQuant by its calibration. Raises ValueError for what this engine does not have."""
-    make_keys, make_values = _stores(config.quantization, head_dim, nuq)
-    return SequenceLayer(keys=make_keys(), values=make_values(), policy=_policy(config.eviction))
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """What of a model cache layers have to know. `rotary`: where `needs_rotary` says so; `nuq`: with KVQuant."""
+
+    layers: int
+    head_dim: int
+    rotary: Rotary | None = None
+    nuq: Sequence[NuqLayer] = ()
+
+
+def needs_rotary(config: KVConfig) -> bool:
+    """Whether a method works on what was before rotation."""
+    return isinstance(config.eviction, ExpectedAttention)
+
+
+def make_layer(config: KVConfig, geometry: Geometry, *, index: int) -> SequenceLayer:
+    """An empty cache for layer `index`, the lowest is 0. Raises ValueError for what this engine does not have."""
+    make_keys, make_values = _stores(config.quantization, geometry, index)
+    policy = _policy(config.eviction, geometry, index)
+    return SequenceLayer(keys=make_keys(), values=make_values(), policy=policy)
 
 
 def _stores(
-    quantization: Quantization, head_dim: int, nuq: NuqLayer | None
+    quantization: Quantization, geometry: Geometry, index: int
 ) -> tuple[Callable[[], Store], Callable[[], Store]]:
     """Makers of the stores for keys and for values."""
     match quantization:
@@ -62,13 +81,13 @@ def _stores(
         case Int8():
             codec = codecs.AbsMaxInt8()
         case Int4(group_size=size):
-            codec = codecs.Affine(bits=4, group_size=size or head_dim, along="channels")
+            codec = codecs.Affine(bits=4, group_size=size or geometry.head_dim, along="channels")
         case Nf4(block_size=size):
             codec = codecs.Nf4(block_size=size)
         case Kivi():
             return _kivi(quantization)
-        case KvQuant():
-            return _kvquant(nuq)
+        case KvQuant() if geometry.nuq:
+            return _kvquant(geometry.nuq[index])
         case _:
             raise ValueError(f"the reference engine has no KV cache for {quantization.scheme}")
     return (lambda: Store(codec=codec)), (lambda: Store(codec=codec))
@@ -85,17 +104,18 @@ def _kivi(kivi: Kivi) -> tuple[Callable[[], Store], Callable[[], Store]]:
     )
 
 
-def _kvquant(nuq: NuqLayer | None) -> tuple[Callable[[], Store], Callable[[], Store]]:
+def _kvquant(nuq: NuqLayer) -> tuple[Callable[[], Store], Callable[[], Store]]:
     """Keys before rotation per channel, values per token, by levels that were calibrated."""
-    if nuq is None:
-        raise ValueError("kvquant needs a calibration")
     return (
-        lambda: Store(codec=nuq.keys, spared=KVQUANT_SPARED, rotation=nuq.rotation),
+        lambda: Store(codec=nuq.keys, spared=KVQUANT_SPARED, rotary=nuq.rotary),
         lambda: Store(codec=nuq.values, spared=KVQUANT_SPARED),
     )
 
 
-def _policy(eviction: Eviction) -> policies.Policy:
+def _policy(eviction: Eviction, geometry: Geometry, index: int) -> policies.Policy:
+    def budget(prompt_tokens: int) -> int:
+        return kept_by_layer(eviction, prompt_tokens, layers=geometry.layers)[index]
+
     match eviction:
         case NoEviction():
             return policies.KeepAll()
@@ -106,13 +126,15 @@ def _policy(eviction: Eviction) -> policies.Policy:
         case TopK(k=k):
             return policies.TopK(keys_per_query=k)
         case HeavyHitter():
-            return policies.HeavyHitters(budget=partial(tokens_kept, eviction))
-        case SnapKv(observation_window=window):
-            return policies.Selector(
-                budget=partial(tokens_kept, eviction), score=policies.snapkv, observed=window
-            )
-        case PrefillSelector(policy=name) if name in SELECTORS:
-            score, observed = SELECTORS[name]
-            return policies.Selector(budget=partial(tokens_kept, eviction), score=score, observed=observed)
+            return policies.HeavyHitters(budget=budget)
+        case SnapKv(observation_window=window) | PyramidKv(observation_window=window):
+            return policies.Selector(budget=budget, score=policies.snapkv, observed=window)
+        case ExpectedAttention(future_tokens=future):
+            assert geometry.rotary is not None  # `needs_rotary` said so
+            score = expected_attention.ExpectedAttention(rotary=geometry.rotary, future_tokens=future)
+            return policies.Selector(budget=budget, score=score, observed=None)
+        case PrefillSelector(policy=name):
+            chosen, observed = SELECTORS[name]
+            return policies.Selector(budget=budget, score=chosen, observed=observed)
         case _:
             raise ValueError(f"the reference engine does not implement {eviction.policy}")

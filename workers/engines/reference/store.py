@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from workers.engines.reference.codecs import Cast, Codec
-from workers.engines.reference.nuq import Rotation
+
+if TYPE_CHECKING:  # which tries itself on layers of stores
+    from workers.engines.reference.rotary import Rotary
 
 SIXTEEN_BIT: Final = Cast(dtype=torch.bfloat16)
 SMALLEST_ROOM: Final = 64
@@ -59,14 +61,14 @@ class Store:
     Attention reads what `read` returns, decoded from what is stored: once per token, since decoding all of it again
     for every new token gives the same values. That working copy is not counted.
 
-    `rotation`: keys are stored as they are without it, and read with it, by their positions in the text.
+    `rotary`: keys are stored as they are without it, and read with it, by their positions in the text.
     """
 
     codec: Codec
     lump: int = 1
     held_back: int = 0
     spared: int = 0
-    rotation: Rotation | None = None
+    rotary: Rotary | None = None
     _spared: Grown = field(default_factory=Grown)
     _encoded: Sequence[Grown] = ()
     _recent: torch.Tensor | None = None
@@ -111,14 +113,16 @@ class Store:
         return new[..., count:, :]
 
     def _encode(self, x: torch.Tensor) -> None:
-        start, self._position = self._position, self._position + x.shape[-2]
-        codes = self.codec.encode(x if self.rotation is None else self.rotation.undo(x.float(), start=start))
+        end = self._position + x.shape[-2]
+        places = torch.arange(self._position, end, device=x.device)
+        self._position = end
+        codes = self.codec.encode(x if self.rotary is None else self.rotary.undo(x.float(), places))
         self._encoded = self._encoded or [Grown() for _ in codes]
         for grown, code in zip(self._encoded, codes, strict=True):
             grown.write(code, at=grown.count)
         found = self.codec.decode(codes)
-        if self.rotation is not None:
-            found = self.rotation.apply(found, start=start)
+        if self.rotary is not None:
+            found = self.rotary.apply(found, places)
         self._decoded.write(found, at=self._settled_tokens)
         self._encoded_tokens += x.shape[-2]
 

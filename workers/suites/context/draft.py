@@ -32,6 +32,18 @@ class Draft:
     prompt: str | tuple[Message, ...]
     continuation: tuple[Part, ...]
 
+    @property
+    def question(self) -> str:
+        """The prompt as text; a chat has a line in front of each turn that says whose it is."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n".join(f"{turn.role}:\n{turn.content}" for turn in self.prompt)
+
+    @property
+    def answer(self) -> str:
+        """What is scored."""
+        return "".join(part.text for part in self.continuation if part.scored)
+
 
 def in_turn(context: str, questions: Sequence[tuple[str, str]]) -> Draft:
     """A draft that asks one question after the other; each is a lead, forced unscored, and its answer.

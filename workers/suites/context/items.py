@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +17,18 @@ from workers.suites.dice import Dice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """Token ids ready to be asked. `scored`: per forced token, whether it belongs to an answer."""
+    """Token ids ready to be asked. `scored`: per forced token, whether it belongs to an answer.
+
+    `question` and `answer`: the prompt and what is scored, as text.
+    """
 
     item_id: str
     family: str
     prompt: tuple[int, ...]
     forced: tuple[int, ...]
     scored: tuple[bool, ...]
+    question: str
+    answer: str
 
     @property
     def context_tokens(self) -> int:
@@ -36,6 +41,7 @@ class Tokenizer:
     """The engine's own tokenizer, over its `/tokenize`. Raises Unsupported where that refuses."""
 
     server: Server
+    _texts: dict[int, str] = field(default_factory=dict, repr=False)
 
     def text(self, text: str) -> list[int]:
         """Tokens of a completion's prompt, with what the model wants in front of it."""
@@ -49,6 +55,23 @@ class Tokenizer:
         turns.append({"role": "assistant", "content": reply})
         how = {"add_generation_prompt": False, "continue_final_message": True}
         return self._tokens({"messages": turns, **how})
+
+    def token_text(self, token: int, *, after: int) -> str:
+        """How a token reads behind another one, `after`; `#` and its id where the engine can't say.
+
+        By itself a token may read otherwise: SentencePiece takes the space off the beginning of a text.
+        """
+        if token not in self._texts:
+            alone, both = self._text([after]), self._text([after, token])
+            self._texts[token] = f"#{token}" if alone is None or both is None else both.removeprefix(alone)
+        return self._texts[token]
+
+    def _text(self, tokens: Sequence[int]) -> str | None:
+        try:
+            body = {"model": self.server.plan.model.name, "tokens": list(tokens)}
+            return str(self.server.post("/detokenize", body)["prompt"])
+        except (httpx.HTTPStatusError, KeyError):
+            return None
 
     def _tokens(self, body: dict[str, Any]) -> list[int]:
         try:
@@ -129,7 +152,7 @@ def write_item(tokenizer: Tokenizer, draft: Draft, family: str, item_id: str) ->
     ]
     return Item(
         item_id=item_id, family=family, prompt=tuple(whole[: cuts[0]]), forced=tuple(whole[cuts[0] :]),
-        scored=tuple(scored),
+        scored=tuple(scored), question=draft.question, answer=draft.answer,
     )  # fmt: skip
 
 

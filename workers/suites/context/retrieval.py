@@ -19,8 +19,17 @@ from functools import partial
 from itertools import count, pairwise
 from typing import Final
 
+from gatekeeper.domain.answer import (
+    MOST_CHANCES,
+    MOST_PLACES,
+    MOST_PROMPT,
+    MOST_TEXT,
+    Answer,
+    Chances,
+    excerpt,
+)
 from gatekeeper.domain.item_order import batch_ends, item_order
-from gatekeeper.domain.measurement import Measurement
+from gatekeeper.domain.measurement import Measurement, TokenTrace
 from gatekeeper.domain.probes import RetrievalProbe
 from workers.engines.base import Server
 from workers.engines.errors import Unsupported
@@ -40,24 +49,26 @@ def run(probe: RetrievalProbe, bench: Bench) -> None:
     After each batch it looks whether that is enough. Raises Unsupported if the engine can't force or tokenize.
     """
     bench.advance(0, sum(probe.items.values()))
-    items = sorted(_written(probe, bench), key=lambda item: item_order(item.item_id, probe.seed))
+    tokenizer = Tokenizer(server=bench.server)
+    items = sorted(_written(probe, bench, tokenizer), key=lambda item: item_order(item.item_id, probe.seed))
     parts = [items[start:end] for start, end in pairwise((0, *batch_ends(len(items), probe.batches)))]
-    work, done = partial(measured, bench.server), count(1)
+    work, done = partial(_asked, bench.server, tokenizer), count(1)
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
         for batch, part in enumerate(parts):
-            for rows in in_parallel(bench, part, work, concurrency=bench.concurrency):
+            for rows, said in in_parallel(bench, part, work, concurrency=bench.concurrency):
                 bench.sink.measurements([replace(row, batch=batch) for row in rows])
+                bench.sink.answers(said)
                 bench.advance(next(done), len(items))
             if batch + 1 < len(parts) and bench.is_enough(SUITE, "cold", batch + 1):
                 break
 
 
-def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
+def _written(probe: RetrievalProbe, bench: Bench, tokenizer: Tokenizer) -> Iterator[Item]:
     """The items of every family that the model can be asked, and the operator's; a chat needs a chat template.
 
     Raises Unsupported where that comes to none at all.
     """
-    tokenizer, unwritten = Tokenizer(server=bench.server), dict[str, str]()
+    unwritten = dict[str, str]()
     for family in probe.families:
         try:
             for length in probe.context_tokens:
@@ -79,13 +90,25 @@ def _written(probe: RetrievalProbe, bench: Bench) -> Iterator[Item]:
         raise Unsupported(next(iter(unwritten.values())))
 
 
-def measured(server: Server, item: Item) -> tuple[Measurement, Measurement]:
-    """Force the item's answers: `retrieved` as 0 or 1, and `answer_probability`, the mean over the answers' tokens.
+def _asked(
+    server: Server, tokenizer: Tokenizer, item: Item
+) -> tuple[tuple[Measurement, Measurement], list[Answer]]:
+    """What an item came to, and what the arm said where it could."""
+    trace = forced(server, item)
+    return measured(item, trace), answers_of(item, trace, tokenizer)
+
+
+def forced(server: Server, item: Item) -> TokenTrace:
+    """The item's continuation, forced and scored."""
+    document = Document(item_id=item.item_id, cluster=item.item_id, prompt=item.prompt, reference=item.forced)
+    return score_forced(server, document, mode="cold", top_k=MOST_CHANCES)
+
+
+def measured(item: Item, trace: TokenTrace) -> tuple[Measurement, Measurement]:
+    """`retrieved` as 0 or 1, and `answer_probability`, the mean over the answers' tokens.
 
     Both are without value, which counts as broken, where the engine has no finite probability for an answer's token.
     """
-    document = Document(item_id=item.item_id, prompt=item.prompt, reference=item.forced)
-    trace = score_forced(server, document, mode="cold", top_k=1)
     answer = [
         (chosen, best[0])
         for chosen, best, scored in zip(trace.token_logprobs, trace.top_logprobs, item.scored, strict=True)
@@ -100,3 +123,25 @@ def measured(server: Server, item: Item) -> tuple[Measurement, Measurement]:
         context_tokens=item.context_tokens,
     )  # fmt: skip
     return place(metric="retrieved", value=right), place(metric="answer_probability", value=probability)
+
+
+def answers_of(item: Item, trace: TokenTrace, tokenizer: Tokenizer) -> list[Answer]:
+    """The most probable tokens at each place of the answers, given those before it; none where one has no value."""
+    rows = zip(trace.top_ids, trace.top_logprobs, item.scored, strict=True)
+    scored = [(ids, logprobs) for ids, logprobs, is_scored in rows if is_scored][:MOST_PLACES]
+    if any(value is None for _, logprobs in scored for value in logprobs):
+        return []
+    anchor = item.forced[0]
+    places: tuple[Chances, ...] = tuple(
+        tuple(
+            (tokenizer.token_text(token, after=anchor), math.exp(value))
+            for token, value in zip(ids, logprobs, strict=True)
+            if value is not None
+        )
+        for ids, logprobs in scored
+    )
+    answer = Answer(
+        suite=SUITE, mode="cold", item_id=item.item_id, prompt=excerpt(item.question, MOST_PROMPT),
+        expected=excerpt(item.answer, MOST_TEXT), text="".join(chances[0][0] for chances in places), places=places,
+    )  # fmt: skip
+    return [answer]

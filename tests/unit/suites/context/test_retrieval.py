@@ -14,7 +14,7 @@ from workers.engines.errors import ProbeFailed
 from workers.suites import code_files, run_probe
 from workers.suites.base import Bench
 from workers.suites.context.items import Item
-from workers.suites.context.retrieval import measured
+from workers.suites.context.retrieval import forced, measured
 
 ITEM = Item(
     item_id="needle/256/0.50/0",
@@ -22,6 +22,8 @@ ITEM = Item(
     prompt=(1, 2, 3),
     forced=(7, 8, 9),
     scored=(True, False, True),
+    question="Where?",
+    answer="Here.",
 )
 PROBE = RetrievalProbe(
     probe="retrieval", families=("needle", "chat"), context_tokens=(256, 400), items_per_cell=2, seed=3
@@ -29,7 +31,7 @@ PROBE = RetrievalProbe(
 
 
 def asked(think: Think) -> tuple[Measurement, Measurement]:
-    return measured(WordServer(think=think), ITEM)  # type: ignore[arg-type]
+    return measured(ITEM, forced(WordServer(think=think), ITEM))  # type: ignore[arg-type]
 
 
 def bench(server: WordServer, sink: MemoryArm) -> Bench:
@@ -83,7 +85,7 @@ def test_a_token_without_a_finite_probability_is_no_value(thought: tuple[float, 
 
 
 def test_an_engine_that_cannot_write_its_logprobs_down_gives_no_value() -> None:
-    rows = measured(WordServer(refusal=500), ITEM)  # type: ignore[arg-type]
+    rows = measured(ITEM, forced(WordServer(refusal=500), ITEM))  # type: ignore[arg-type]
     assert [row.value for row in rows] == [None, None]
 
 
@@ -96,6 +98,22 @@ def test_every_item_of_every_family_and_length_is_stored_with_its_length() -> No
     lengths = [(int(row.item_id.split("/")[1]), row.context_tokens or 0) for row in right]
     assert all(length - 110 < tokens <= length for length, tokens in lengths)
     assert [proof.happened for proof in sink.proofs] == [True]
+
+
+def test_what_the_arm_said_is_stored_with_its_question_and_the_likeliest_tokens_at_each_place() -> None:
+    sink = run(WordServer(think=lambda place: (-2.0, -0.5) if place == 0 else (-0.1, -0.1)))
+    right = {row.item_id: row.value for row in sink.rows if row.metric == "retrieved"}
+    assert {answer.item_id for answer in sink.said} == right.keys()
+    needle = next(answer for answer in sink.said if answer.item_id.startswith("needle"))
+    assert needle.expected is not None
+    assert needle.expected in needle.prompt
+    assert needle.text != needle.expected
+    assert needle.text.endswith("".join(chances[0][0] for chances in needle.places[1:]))
+    assert [round(share, 4) for _, share in needle.places[0]] == [0.6065, 0.1353]
+
+
+def test_an_engine_that_cannot_write_its_logprobs_down_said_nothing() -> None:
+    assert run(WordServer(refusal=500)).said == []
 
 
 def test_batches_cut_the_same_items_in_the_same_order() -> None:
