@@ -16,19 +16,15 @@ from gatekeeper.domain.change import Change, Deployment, EngineName, Name
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features, undeclared
 from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.engine_flags import START, cache_name, engine_flags
-from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.kv_config import KVConfig, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
+from gatekeeper.domain.plan_problems import problems_of_arm, problems_of_change
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.probes import CHUNKS, SaturatedProbe
 from gatekeeper.domain.suite import Suite
-from gatekeeper.domain.vllm_flags import (
-    FORBIDDEN_ARGUMENTS,
-    TYPED_ARGUMENTS,
-    Device,
-    argument_problem,
-)
+from gatekeeper.domain.vllm_flags import Device
 from gatekeeper.domain.waiver import Waiver
 
 
@@ -200,13 +196,12 @@ def make_plan(
     `calibrations`: those that there are, the preferred first.
     """
     configs = {"baseline": change.resolved_baseline, "candidate": change.resolved_candidate}
-    problems = _baseline_problems(configs["baseline"]) + _length_problems(change, model, suite)
-    problems += _idle_problems(change, device)
+    limit = model.shape.max_context if model.shape else None
+    problems = problems_of_change(change, suite=suite, device=device, model_limit=limit)
     choice = choose_engine(change.engine, configs, device=device, shape=model.shape)
     problems += choice.problems
     for arm, config in configs.items():
-        problems += _argument_problems(config, arm, allowed_arguments)
-        problems += _scheduling_problems(config, arm, suite)
+        problems += problems_of_arm(config, arm, suite=suite, allowed_arguments=allowed_arguments)
         configs[arm], lacking = calibrated(
             config, arm=arm, name=model.name, source=model.source, revision=model.revision, known=calibrations
         )
@@ -234,100 +229,3 @@ def _default_length(change: Change, model: Model, suite: Suite) -> int:
     """What suite and deployment need, with headroom, up to what the model has."""
     needed = max(suite.longest_request, change.deployment.max_context or 0) + CONTEXT_HEADROOM
     return min(needed, model.shape.max_context) if model.shape else needed
-
-
-def _baseline_problems(baseline: KVConfig) -> list[FieldProblem]:
-    if baseline.quantization.scheme == "none" and baseline.eviction.policy == "none":
-        return []
-    allowed = "scheme none, policy none"
-    return [FieldProblem(field="baseline", problem="not a 16-bit full cache", allowed=allowed)]
-
-
-def _idle_problems(change: Change, device: Device) -> list[FieldProblem]:
-    """What would change nothing on this device."""
-    before, after = (
-        config.scheduling.gpu_memory_utilization
-        for config in (change.resolved_baseline, change.resolved_candidate)
-    )
-    if device != "cpu" or before == after:
-        return []
-    problem = "without effect on CPU, where every arm has a pool of the same size"
-    return [
-        FieldProblem(
-            field="candidate.scheduling.gpu_memory_utilization", problem=problem, allowed="the baseline's"
-        )
-    ]
-
-
-def _length_problems(change: Change, model: Model, suite: Suite) -> list[FieldProblem]:
-    """What is longer than the model's context."""
-    if model.shape is None:
-        return []
-    limit = model.shape.max_context
-    lengths = {
-        "suite": suite.longest_request,
-        "deployment.max_context": change.deployment.max_context or 0,
-        "baseline.scheduling.max_model_len": change.resolved_baseline.scheduling.max_model_len or 0,
-        "candidate.scheduling.max_model_len": change.resolved_candidate.scheduling.max_model_len or 0,
-    }
-    return [
-        FieldProblem(
-            field=field, problem=f"{length} tokens are beyond the model's context", allowed=f"at most {limit}"
-        )
-        for field, length in lengths.items()
-        if length > limit
-    ]
-
-
-def _argument_problems(config: KVConfig, arm: str, allowed: frozenset[str]) -> list[FieldProblem]:
-    """Engine arguments that the operator does not allow, and values that look like flags themselves."""
-    names = ", ".join(sorted(allowed - FORBIDDEN_ARGUMENTS)) or "none"
-    problems = []
-    spelled = [name.replace("_", "-") for name in config.engine_args]
-    if len(set(spelled)) < len(spelled):
-        problems.append(FieldProblem(field=f"{arm}.engine_args", problem="the same argument is there twice"))
-    for name, value in config.engine_args.items():
-        field, dashed = f"{arm}.engine_args.{name}", name.replace("_", "-")
-        required = argument_problem(name, value)
-        if dashed in TYPED_ARGUMENTS:
-            place = f"{arm}.{TYPED_ARGUMENTS[dashed]}"
-            problems.append(FieldProblem(field=field, problem="there is a field for this", allowed=place))
-        elif dashed not in allowed or dashed in FORBIDDEN_ARGUMENTS:
-            problems.append(FieldProblem(field=field, problem="not allowed by the operator", allowed=names))
-        elif isinstance(value, str) and value.startswith("-"):
-            problems.append(
-                FieldProblem(field=field, problem=f"{value!r} looks like a flag", allowed="a plain value")
-            )
-        elif required is not None:
-            problems.append(FieldProblem(field=field, problem=f"got {value!r}", allowed=required))
-    return problems
-
-
-def _scheduling_problems(config: KVConfig, arm: str, suite: Suite) -> list[FieldProblem]:
-    scheduling, problems = config.scheduling, []
-    if scheduling.max_model_len and scheduling.max_model_len < suite.longest_request:
-        problems.append(
-            FieldProblem(
-                field=f"{arm}.scheduling.max_model_len",
-                problem=f"the suite {suite.name} needs more",
-                allowed=f"at least {suite.longest_request}",
-            )
-        )
-    batched, length = scheduling.max_num_batched_tokens, scheduling.max_model_len
-    if scheduling.chunked_prefill is False and batched and length and batched < length:
-        problems.append(
-            FieldProblem(
-                field=f"{arm}.scheduling.max_num_batched_tokens",
-                problem="without chunked prefill a whole prompt must fit one batch",
-                allowed=f"at least max_model_len {length}",
-            )
-        )
-    if batched and scheduling.max_num_seqs and batched < scheduling.max_num_seqs:
-        problems.append(
-            FieldProblem(
-                field=f"{arm}.scheduling.max_num_batched_tokens",
-                problem="smaller than max_num_seqs",
-                allowed=f"at least {scheduling.max_num_seqs}",
-            )
-        )
-    return problems
