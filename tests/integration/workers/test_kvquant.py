@@ -29,7 +29,7 @@ CHANGE = {
     "model": "smollm2-135m", "candidate": {"quantization": {"scheme": "kvquant", "bits": 3}}, "suite": "tiny",
     "policy": "p",
 }  # fmt: skip
-TEXTS = [f"Entry {n}: the level was {n * 37 % 91} at noon, {n % 7} below the mark. " * 6 for n in range(40)]
+TEXTS = [f"Entry {n}: the level was {n * 37 % 91} at noon, {n % 7} below the mark. " * 6 for n in range(12)]
 
 
 @pytest.fixture
