@@ -103,9 +103,8 @@ def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
     if sixteen_bit:
         agrees = all(name in SIXTEEN_BIT for name in types)
     elif skipped_layers(config.quantization) or isinstance(config.quantization, TurboQuant):
-        agrees = bool(
-            quantized
-        )  # `_skipped` looks which; of TurboQuant the engine leaves the first and last as they are
+        # Which are skipped is `_skipped`'s to say; of TurboQuant the engine leaves the first and last as they are.
+        agrees = bool(quantized)
     else:
         agrees = len(quantized) == len(types)
     yield Observation(

@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeAlias, assert_never
 from scipy.stats import norm, t
 
 from gatekeeper.domain.base import Closed
-from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.findings import FEWEST_TO_PASS
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.metric import METRICS
@@ -22,7 +21,7 @@ from gatekeeper.domain.noise import floor_of, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
 from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe, FreeDecodeProbe, RetrievalProbe
-from gatekeeper.domain.scope import expected_modes, noise_bound
+from gatekeeper.domain.scope import expected_modes, noise_bound, silent_beforehand
 from gatekeeper.domain.sentence import amount, points
 from gatekeeper.domain.speed_foresight import lacking_load, resolved
 from gatekeeper.domain.token_foresight import lacking_context, scoring
@@ -77,12 +76,13 @@ def _of_rule(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
         return _say(
             rule, "idle", "the suite scores after one length of context only, so the rule does not apply"
         )
-    if not expected_modes(rule, plan.modes, plan.suite):
+    modes = expected_modes(rule, plan.modes, plan.suite)
+    if not modes:
         state = f"{rule.mode} mode" if rule.mode else "state of the cache that the metric compares"
         return _say(rule, "idle", f"this change asks for no {state}, so the rule does not apply")
-    idle = left_out(plan.candidate.engine, suite=METRICS[rule.metric].suite, mode=rule.mode or "cold")
-    if idle is not None:
-        return _say(rule, "idle", idle)
+    silent = [silent_beforehand(plan, suite=METRICS[rule.metric].suite, mode=mode) for mode in modes]
+    if silent[0] is not None and None not in silent:
+        return _say(rule, "idle", silent[0])
     match METRICS[rule.metric].kind:
         case "token":
             return _of_tokens(plan, rule, noise)
@@ -122,7 +122,8 @@ def _compared(rule: Rule, *, margin: float, detectable: float, shown: str, remed
 
 def _of_tokens(plan: Plan, rule: Rule, noise: Noise) -> Foresight:
     metric = METRICS[rule.metric]
-    modes = expected_modes(rule, plan.modes, plan.suite)
+    expected = expected_modes(rule, plan.modes, plan.suite)
+    modes = [mode for mode in expected if silent_beforehand(plan, suite=metric.suite, mode=mode) is None]
     probes = scoring(plan.suite, modes)
     if not probes:
         return _not_measured(rule, "fidelity")

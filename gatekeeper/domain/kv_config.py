@@ -21,6 +21,14 @@ def _distinct(layers: tuple[int, ...]) -> tuple[int, ...]:
 LayerIndices = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_distinct)]
 """Layers of the model, the lowest is 0; kept in ascending order."""
 
+
+def _is_absent(layers: tuple[int, ...] | None) -> bool:
+    return layers is None
+
+
+SkippedLayers = Annotated[LayerIndices | None, Field(exclude_if=_is_absent)]
+"""Not written where it is absent, as before there was such a field: a waiver holds for a configuration as written."""
+
 # --- quantization ----------------------------------------------------------------------------------------------------
 
 
@@ -33,7 +41,7 @@ class NoQuantization(Closed):
 class Quantized(Closed):
     """A scheme. `skip_layers`: those whose keys and values stay in 16 bits, as vLLM's flag of that name has it."""
 
-    skip_layers: LayerIndices | None = None
+    skip_layers: SkippedLayers = None
 
 
 class Fp8(Quantized):
@@ -130,7 +138,7 @@ class NoEviction(Closed):
 class Evicting(Closed):
     """A policy. `skip_layers`: those in which every token stays, and every query sees all."""
 
-    skip_layers: LayerIndices | None = None
+    skip_layers: SkippedLayers = None
 
 
 class SlidingWindow(Evicting):

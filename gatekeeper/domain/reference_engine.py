@@ -34,6 +34,8 @@ ALIKE_IN_ALL_HEADS: Final = ("none", "topk", "sliding_window", "streaming_llm", 
 
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
 DTYPES: Final = ("float32", "bfloat16", "float16")
+KVQUANT_DTYPES: Final = ("float32", "bfloat16")
+"""A calibration knows its model by weights rounded to bfloat16, which are others once they have been float16."""
 
 LEAVES_OUT: Final = {
     "performance": "reference engine: its speed is not comparable with a serving engine's",
@@ -100,11 +102,19 @@ def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
             yield FieldProblem(
                 field=f"{arm}.scheduling.{name}", problem=problem, allowed=", ".join(SCHEDULING)
             )
+    yield from _arguments(config, arm)
+
+
+def _arguments(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    is_calibrated = isinstance(config.quantization, KvQuant)
     for name, value in config.engine_args.items():
+        field = f"{arm}.engine_args.{name}"
         if name != "dtype" or value not in DTYPES:
             problem = "the reference engine has no such argument"
-            allowed = f"dtype: {', '.join(DTYPES)}"
-            yield FieldProblem(field=f"{arm}.engine_args.{name}", problem=problem, allowed=allowed)
+            yield FieldProblem(field=field, problem=problem, allowed=f"dtype: {', '.join(DTYPES)}")
+        elif is_calibrated and value not in KVQUANT_DTYPES:
+            problem = f"the engine can't tell in {value} whether a calibration is of these weights"
+            yield FieldProblem(field=field, problem=problem, allowed=", ".join(KVQUANT_DTYPES))
 
 
 def serve_flags(config: KVConfig, *, max_model_len: int) -> tuple[str, ...]:

@@ -62,22 +62,33 @@ def applications(plan: Plan, baseline: ArmRecord, candidate: ArmRecord) -> tuple
 def says_nothing(plan: Plan, candidate: ArmRecord, *, suite: str, mode: Mode) -> str | None:
     """Why what a suite measured in a mode is no evidence of the change; None where it is.
 
-    Where an eviction policy is all that changes, tokens that were read before it compressed anything, or items of which
-    nothing was evicted, would have come out the same without it. Top-k evicts nothing and reads less.
+    Beside what is known beforehand, where an eviction policy alone changes what is computed: items of which nothing was
+    evicted would have come out the same without it. Top-k evicts nothing and reads less.
     """
-    reason = left_out(plan.candidate.engine, suite=suite, mode=mode)
-    before, after = plan.baseline.config, plan.candidate.config
-    if reason is not None or before.quantization != after.quantization:
+    reason = silent_beforehand(plan, suite=suite, mode=mode)
+    eviction = plan.candidate.config.eviction
+    if reason is not None or not _evicts_alone(plan) or isinstance(eviction, TopK):
         return reason
-    if mode == "prefill" and isinstance(after.eviction, Budgeted):
-        return (
-            f"its tokens are a part of the prompt, which {after.eviction.policy} compresses when it is over"
-        )
-    idle = not isinstance(after.eviction, TopK) and any(
+    idle = any(
         (exercise.suite, exercise.mode, exercise.counter, exercise.moved) == (suite, mode, EVICTED_TOKENS, 0)
         for exercise in candidate.exercises
     )
-    return f"its items are so short that {after.eviction.policy} evicted nothing" if idle else None
+    return f"its items are so short that {eviction.policy} evicted nothing" if idle else None
+
+
+def silent_beforehand(plan: Plan, *, suite: str, mode: Mode) -> str | None:
+    """The same, as far as the plan shows: the engine, and tokens that are read before a policy compresses anything."""
+    reason = left_out(plan.candidate.engine, suite=suite, mode=mode)
+    eviction = plan.candidate.config.eviction
+    if reason is None and mode == "prefill" and isinstance(eviction, Budgeted) and _evicts_alone(plan):
+        return f"its tokens are a part of the prompt, which {eviction.policy} compresses when it is over"
+    return reason
+
+
+def _evicts_alone(plan: Plan) -> bool:
+    """Whether nothing but an eviction policy changes what is computed."""
+    before, after = plan.baseline.config, plan.candidate.config
+    return (before.quantization, before.engine_args) == (after.quantization, after.engine_args)
 
 
 def silences(plan: Plan, candidate: ArmRecord) -> Iterator[str]:

@@ -19,6 +19,11 @@ SUBPROCESS_VARIABLES = {
 }
 """setproctitle, which vLLM uses, must not wipe the environment that carries the marker; loopback needs no proxy."""
 
+NOT_HANDED_ON = "OTEL_"
+"""Variables that begin so are about the worker's own traces. By them vLLM would trace too, in the middle of what is
+measured (0.32 does where `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set), with the worker's credentials.
+"""
+
 LOG_BYTES = 2_000_000
 """How much of a log is kept: its first and its last half of this."""
 
@@ -66,13 +71,14 @@ class Supervised:
 def start(command: Sequence[str], *, run_id: str, log: Path, environment: Mapping[str, str]) -> Supervised:
     """Start `command` under a supervisor, its output going to `log`, with `environment` over the present one."""
     marker = f"{run_id}:{uuid.uuid4().hex[:12]}"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_HANDED_ON)}
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "workers.supervisor", *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment | SUBPROCESS_VARIABLES | {MARKER: marker},
+            env=inherited | dict(environment) | SUBPROCESS_VARIABLES | {MARKER: marker},
             start_new_session=True,
         )
     return Supervised(supervisor=supervisor, marker=marker, log=log)

@@ -277,6 +277,22 @@ def test_a_stubborn_process_and_its_daemons_are_ended(tmp_path: Path, run_id: st
     assert end_marked(f"{run_id}:", patience=0.5) == []
 
 
+def test_an_engine_is_not_told_of_the_workers_collector(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_id: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
+    tell = [
+        sys.executable,
+        "-c",
+        "import os; print([name for name in os.environ if name.startswith('OTEL')])",
+    ]
+    process = start(tell, run_id=run_id, log=tmp_path / "log", environment={})
+    assert process.wait(20)
+    process.stop()
+    assert (tmp_path / "log").read_text().strip() == "[]"
+
+
 def _eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

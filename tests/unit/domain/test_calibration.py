@@ -142,3 +142,11 @@ def test_files_that_are_no_calibrations_are_not_listed(tmp_path: Path) -> None:
         (folder / f"{name}.safetensors").write_bytes(content)
     assert list_calibrations(tmp_path) == ()
     assert read_calibration(folder / "absent.safetensors") is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fields"), [("bfloat16", []), ("float16", ["candidate.engine_args.dtype"])]
+)
+def test_it_computes_in_types_in_which_a_calibration_knows_its_model(dtype: str, fields: list[str]) -> None:
+    config = KVConfig.model_validate({"quantization": KVQUANT, "engine_args": {"dtype": dtype}})
+    assert [problem.field for problem in unsupported(config, arm="candidate", shape=SHAPE)] == fields

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.domain.foresight import foresee
 from gatekeeper.domain.measurement import EVICTED_TOKENS, EffectiveConfig, Exercise
 from gatekeeper.domain.scope import says_nothing, silences
 from gatekeeper.domain.suite import Suite
@@ -48,6 +49,17 @@ def test_what_a_quantization_beside_it_does_to_the_items_counts() -> None:
     assert metrics(found) == {"decode_kl", "accuracy"}
 
 
+def test_what_another_type_of_computation_beside_it_does_to_the_items_counts() -> None:
+    plan = plan_of({"eviction": SNAPKV})
+    config = plan.candidate.config.model_copy(update={"engine_args": {"dtype": "bfloat16"}})
+    candidate = plan.candidate.model_copy(update={"config": config})
+    exercise = Exercise(suite="accuracy", mode="cold", counter=EVICTED_TOKENS, moved=0, expected="any")
+    record = replace(arms_of(plan)["candidate"], exercises=(exercise,))
+    assert says_nothing(plan, record, suite="accuracy", mode="cold")
+    both = plan.model_copy(update={"candidate": candidate})
+    assert says_nothing(both, record, suite="accuracy", mode="cold") is None
+
+
 def test_top_k_evicts_nothing_wherever_it_is_at_work() -> None:
     assert "accuracy" in metrics(report({"eviction": {"policy": "topk", "k": 8}}, moved=0))
 
@@ -82,3 +94,22 @@ def test_a_rule_that_says_nothing_in_one_mode_is_noted_with_it() -> None:
     plan = plan_of({"eviction": SNAPKV}).model_copy(update={"suite": Suite.model_validate(suite)})
     notes = list(silences(plan, arms_of(plan)["candidate"]))
     assert [note for note in notes if "in prefill mode" in note and note.startswith("decode KL")]
+
+
+def test_a_rule_that_will_say_nothing_is_idle_beforehand() -> None:
+    rule = {"metric": "decode_kl", "at_most": 0.05, "mode": "prefill", "reason": "r"}
+    modes = {
+        "probe": "modes",
+        "modes": ["prefill"],
+        "documents": 8,
+        "context_tokens": 200,
+        "decode_tokens": 16,
+    }
+    suite = Suite.model_validate({"name": "s", "description": "", "probes": [modes]})
+    plans = (
+        plan_of(candidate, [rule])
+        for candidate in ({"eviction": SNAPKV}, {"quantization": {"scheme": "int8"}})
+    )
+    snapkv, int8 = (foresee(plan.model_copy(update={"suite": suite}))[0] for plan in plans)
+    assert (snapkv.outlook, int8.outlook) == ("idle", "decidable")
+    assert "compresses when it is over" in snapkv.sentence

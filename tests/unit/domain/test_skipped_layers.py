@@ -30,6 +30,17 @@ def observed(plan: Any, setting: str, **effective: Any) -> Any:
     return row
 
 
+def test_what_skips_no_layers_is_written_as_it_always_was_so_that_waivers_stay() -> None:
+    fp8 = {"scheme": "fp8_e4m3", "scales": "unit"}
+    window = {"policy": "sliding_window", "window": 64}
+    written = KVConfig.model_validate({"quantization": fp8, "eviction": window}).model_dump(mode="json")
+    assert (written["quantization"], written["eviction"]) == (fp8, window)
+    skipping = KVConfig.model_validate({"quantization": fp8 | {"skip_layers": [1, 0]}}).model_dump(
+        mode="json"
+    )
+    assert skipping["quantization"] == fp8 | {"skip_layers": [0, 1]}
+
+
 def test_layers_are_kept_in_order_and_named_once() -> None:
     config = KVConfig.model_validate({"quantization": {"scheme": "int8", "skip_layers": [3, 0]}})
     assert config.quantization.model_dump(exclude_none=True)["skip_layers"] == (0, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import torch
 
@@ -151,4 +151,4 @@ def _policy(eviction: Eviction, geometry: Geometry, index: int) -> policies.Poli
             chosen, observed = SELECTORS[name]
             return policies.Selector(budget=budget, score=chosen, observed=observed)
         case _:
-            raise ValueError(f"the reference engine does not implement {eviction.policy}")
+            assert_never(eviction)
