@@ -27,7 +27,7 @@ def _is_absent(layers: tuple[int, ...] | None) -> bool:
 
 
 SkippedLayers = Annotated[LayerIndices | None, Field(exclude_if=_is_absent)]
-"""Not written where it is absent, as before there was such a field: a waiver holds for what is written."""
+"""Not written where it is absent, as before there was such a field: a waiver holds for a configuration as written."""
 
 # --- quantization ----------------------------------------------------------------------------------------------------
 

@@ -185,7 +185,8 @@ def _member(union: object, key: str, name: str) -> type[BaseModel] | None:
 
 
 def _fields(place: str, kind: type[BaseModel], given: Mapping[str, str]) -> Iterator[Field]:
-    for name, field in kind.model_fields.items():
+    own_first = sorted(kind.model_fields.items(), key=lambda entry: entry[0] not in kind.__annotations__)
+    for name, field in own_first:
         default = "" if field.is_required() or field.default is None else f"{field.default}"
         hint = "needed" if field.is_required() else f"else {default}" if default else ""
         yield Field(

@@ -38,8 +38,13 @@ def test_what_is_filled_in_is_the_change() -> None:
 
 def test_a_scheme_brings_its_own_parameters() -> None:
     quantization, eviction, *_ = form(GIVEN).groups
-    assert [field.label for field in quantization.fields] == ["bits", "group_size", "residual_length"]
-    assert [field.hint for field in quantization.fields] == ["needed", "else 32", "else 128"]
+    assert [field.label for field in quantization.fields] == [
+        "bits",
+        "group_size",
+        "residual_length",
+        "skip_layers",
+    ]
+    assert [field.hint for field in quantization.fields] == ["needed", "else 32", "else 128", ""]
     assert eviction.fields == ()
 
 
