@@ -18,6 +18,7 @@ from gatekeeper.web.filters import Choice
 QUANTIZATION: Final = "candidate.quantization"
 EVICTION: Final = "candidate.eviction"
 DEPLOYMENT: Final = ("max_context", "decode_tokens", "concurrency")
+SKIPPED: Final = "skip_layers"
 MOST_CHARACTERS: Final = 200
 
 
@@ -159,9 +160,12 @@ def outlook(preview: Preview) -> Outlook:
 
 
 def _value(name: str, text: str) -> Any:
-    """Names and the origin are text whatever they look like."""
-    if not name.startswith(("candidate.", "deployment.")):
+    """Names, ids and the origin are text whatever they look like; several layers need no brackets."""
+    last = name.rpartition(".")[2]
+    if not name.startswith(("candidate.", "deployment.")) or last == "calibration":
         return text
+    if last == SKIPPED:
+        text = f"[{text.strip('[]')}]"
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -189,6 +193,7 @@ def _fields(place: str, kind: type[BaseModel], given: Mapping[str, str]) -> Iter
     for name, field in own_first:
         default = "" if field.is_required() or field.default is None else f"{field.default}"
         hint = "needed" if field.is_required() else f"else {default}" if default else ""
+        hint = "such as 0, 1" if name == SKIPPED else hint
         yield Field(
             name=f"{place}.{name}", label=name, value=given.get(f"{place}.{name}", ""), hint=hint
         )  # fmt: skip

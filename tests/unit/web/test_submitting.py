@@ -44,8 +44,18 @@ def test_a_scheme_brings_its_own_parameters() -> None:
         "residual_length",
         "skip_layers",
     ]
-    assert [field.hint for field in quantization.fields] == ["needed", "else 32", "else 128", ""]
+    assert [field.hint for field in quantization.fields] == ["needed", "else 32", "else 128", "such as 0, 1"]
     assert eviction.fields == ()
+
+
+def test_layers_are_listed_with_commas_and_an_id_of_digits_stays_text() -> None:
+    for written in ("0, 29", "[0, 29]"):
+        document = change_document({"candidate.quantization.skip_layers": written})
+        assert document["candidate"]["quantization"]["skip_layers"] == [0, 29]
+    document = change_document(
+        {"candidate.quantization.skip_layers": "3", "candidate.quantization.calibration": "12"}
+    )
+    assert document["candidate"]["quantization"] == {"skip_layers": [3], "calibration": "12"}
 
 
 def test_parameters_of_another_scheme_fall_away() -> None:
