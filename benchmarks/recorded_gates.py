@@ -1,7 +1,7 @@
 """Gates on items that vLLM really produced: how often an identical configuration fails, and how soon damage is found.
 
     python benchmarks/recorded_gates.py                     # benchmarks/recordings, 1,000 resampled gates per row
-    python benchmarks/recorded_gates.py --gates 50
+    python benchmarks/recorded_gates.py --gates 50 A/A int4  # some rows only; a gate takes seconds
 
 First every recorded launch of the baseline is judged as it stands. Then as many documents and items as the standard
 suite has are drawn, with replacement and the same ones in both arms, and a run is played back on them: probe by probe,
@@ -42,6 +42,7 @@ from gatekeeper.embedded.bundled_model import bundled_model
 FOLDER: Final = Path(__file__).parent / "recordings"
 LAUNCHES: Final = tuple(name for name in ARMS if name.startswith("launch"))
 P = TypeVar("P", bound=AccuracyProbe | FidelityProbe)
+SAME: Final = "A/A"
 RESAMPLED: Final = ("fp8_e4m3", "fp8_e4m3-nearest", "fp8_e5m2", "fp8_e5m2-nearest", "int8", "int4")
 
 
@@ -223,15 +224,17 @@ def shared(arm: ArmRecord, other: ArmRecord) -> ArmRecord:
     )
 
 
-def resampled_gates(plan: Plan, arms: Mapping[str, Recording], gates: int, seed: int) -> None:
+def resampled_gates(
+    plan: Plan, arms: Mapping[str, Recording], wanted: Sequence[str], gates: int, seed: int
+) -> None:
     """Bootstrapped gates of every arm, played back with their looks; no rule here reads the noise of a control.
 
     Launches that agree to the last bit cannot fail. What real flips do without any harm shows where an FP8 arm and the
     reference change places at random, item by item.
     """
     same = [arms[name] for name in LAUNCHES[1:] if name in arms]
-    narrow = {name: arms[name] for name in RESAMPLED if name in arms}
-    rows = [_row("A/A", plan, arms[REFERENCE], same, gates, seed, _as_recorded)]
+    narrow = {name: arms[name] for name in RESAMPLED if name in arms and name in wanted}
+    rows = [_row(SAME, plan, arms[REFERENCE], same, gates, seed, _as_recorded)] if SAME in wanted else []
     for name, arm in narrow.items():
         rows.append(_row(name, plan, arms[REFERENCE], [arm], gates, seed, _as_recorded))
         if name.startswith("fp8"):
@@ -303,6 +306,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "rows", nargs="*", default=[SAME, *RESAMPLED], help="default: A/A and every narrow cache"
+    )
     parser.add_argument("--recordings", type=Path, default=FOLDER)
     parser.add_argument("--policy", default="default")
     parser.add_argument("--gates", type=int, default=1000)
@@ -314,7 +320,7 @@ def main() -> None:
     plan = plan_of(options.policy)
     with patch.object(token_samples, "compare_traces", compared):
         real_gates(plan, [arms[name] for name in LAUNCHES if name in arms])
-        resampled_gates(plan, arms, options.gates, options.seed)
+        resampled_gates(plan, arms, options.rows, options.gates, options.seed)
 
 
 if __name__ == "__main__":
