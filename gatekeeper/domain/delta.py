@@ -32,6 +32,7 @@ from gatekeeper.stats.interval import Interval
 from gatekeeper.stats.power import (
     items_to_decide,
     items_to_decide_mean,
+    items_to_detect,
     smallest_detectable_drop,
     smallest_detectable_mean,
 )
@@ -54,16 +55,23 @@ class Basis:
 
     `speed_noise`: by metric, mode and group, the log ratio that each pair of launches of the same baseline showed; one
     launch of an arm whose noise is unknown has no bounds. `launches`: how many pairs of launches the suite allows.
+    `hypotheses`: how many rules could prove harm, each in its modes and groups.
     """
 
     confidence: float
     speed_noise: Mapping[tuple[str, Mode, str], tuple[float, ...]] = field(default_factory=dict)
     launches: int = 1
+    hypotheses: int = 1
 
     @property
     def alpha(self) -> float:
         """The one-sided error rate of every bound."""
         return 1 - self.confidence
+
+    @property
+    def proving_alpha(self) -> float:
+        """A harm with a p-value no larger is upheld whatever the others come to: the first step of Holm's procedure."""
+        return self.alpha / self.hypotheses
 
 
 def deltas_between(
@@ -101,7 +109,7 @@ def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
         context_curve=_context_curve(sample, basis), confidence=basis.confidence,
         method=f"mean over {over}, skewness-corrected t{_looked(sample)}",
     )  # fmt: skip
-    return delta if bound is None else delta.model_copy(update=_against_bound(sample, bound, basis))
+    return delta if bound is None else delta.model_copy(update=_against_bound(sample, interval, bound, basis))
 
 
 def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
@@ -148,12 +156,21 @@ def _confidence_now(sample: MeanSample | PairSample, basis: Basis, shape: float)
     return 1 - sample.schedule.alpha_now(basis.alpha, shape)
 
 
+def _confidence_at_last(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:
+    """The same at the last of the planned looks, the one that more items would come after."""
+    if sample.schedule.is_single:
+        return basis.confidence
+    return 1 - sample.schedule.design(basis.alpha, shape).nominal_alphas[-1]
+
+
 def _looked(sample: MeanSample | PairSample) -> str:
     schedule = sample.schedule
     return "" if schedule.is_single else f"; look {len(schedule.seen)} of {len(schedule.fractions)}"
 
 
-def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
+def _against_bound(
+    sample: MeanSample, interval: Interval, bound: float, basis: Basis
+) -> dict[str, float | int | None]:
     """What a rule's bound adds to a mean: the test for harm, and the planning figures.
 
     Harm lies beyond the bound itself; a margin for a change instead has it beyond no change at all, see `findings`.
@@ -161,14 +178,23 @@ def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, 
     metric, values, clusters = sample.place.metric, sample.values, sample.clusters
     harm_from = 0.0 if metric.form == "max_drop" else bound
     sign = -1.0 if metric.higher_is_better else 1.0
+    harm_p = _mean_harm_p(sample, harm_from, basis)
     more = items_to_decide_mean(
-        sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from, confidence=basis.confidence
-    )
+        sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from,
+        confidence=_confidence_at_last(sample, basis, SHAPE_FOR_MEANS),
+    )  # fmt: skip
+    shows_harm = interval.upper < harm_from if metric.higher_is_better else interval.lower > harm_from
+    shows_none = interval.lower > bound if metric.higher_is_better else interval.upper < bound
+    if shows_harm and not shows_none and harm_p > basis.proving_alpha:
+        more = items_to_decide_mean(
+            sign * values, clusters, limit=-math.inf, harm_from=sign * harm_from,
+            confidence=1 - basis.proving_alpha,
+        )  # fmt: skip
     detectable = smallest_detectable_mean(
         sign * values, clusters, limit=sign * harm_from, confidence=basis.confidence
     )
     return {
-        "harm_p": _mean_harm_p(sample, harm_from, basis),
+        "harm_p": harm_p,
         "more_items": more,
         "detectable": sign * detectable,
         "chance_to_decide": _mean_chance(sample, sign, bound, harm_from, basis),
@@ -182,7 +208,10 @@ def _mean_harm_p(sample: MeanSample, threshold: float, basis: Basis) -> float:
     if schedule.is_single:
         return test(sample.values, sample.clusters, threshold=threshold)
     looks = [
-        test(sample.values[:seen], sample.clusters[:seen], threshold=threshold) for seen in schedule.seen
+        test(sample.values[:seen], sample.clusters[:seen], threshold=threshold)
+        if len(set(sample.clusters[:seen])) > 1
+        else 1.0  # what came to nothing, or to one document, shows no harm at that look
+        for seen in schedule.seen
     ]
     return p_over_looks(looks, schedule.design(basis.alpha, SHAPE_FOR_MEANS))
 
@@ -214,7 +243,7 @@ def _pair_delta(sample: PairSample, basis: Basis, bound: float | None) -> Delta:
         confidence=basis.confidence,
         detectable=None if drop is None else -drop, method=f"Tango score interval; exact McNemar{_looked(sample)}",
     )  # fmt: skip
-    planning = {} if bound is None else _pair_planning(sample, bound, basis)
+    planning = {} if bound is None else _pair_planning(sample, delta, bound, basis)
     return delta.model_copy(update={**_kept(sample, confidence), **planning})
 
 
@@ -228,10 +257,19 @@ def _pair_harm_p(sample: PairSample, basis: Basis) -> float:
     return harm_p(lost, discordant, schedule.design(basis.alpha, DEFAULT_SHAPE))
 
 
-def _pair_planning(sample: PairSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
+def _pair_planning(
+    sample: PairSample, delta: Delta, bound: float, basis: Basis
+) -> dict[str, float | int | None]:
     """How many items more would decide a rule, and the chance that those planned do."""
     counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
-    more = items_to_decide(**counts, margin=-bound, confidence=basis.confidence)
+    more = items_to_decide(
+        **counts, margin=-bound, confidence=_confidence_at_last(sample, basis, DEFAULT_SHAPE)
+    )
+    assert delta.lower is not None  # score bounds are finite
+    assert delta.upper is not None
+    assert delta.harm_p is not None
+    if delta.upper < 0 and delta.lower <= bound and delta.harm_p > basis.proving_alpha:
+        more = _more_to_prove(**counts, alpha=basis.proving_alpha)
     if sample.schedule.is_over:
         return {"more_items": more}
     design = sample.schedule.design(basis.alpha, DEFAULT_SHAPE)
@@ -239,6 +277,12 @@ def _pair_planning(sample: PairSample, bound: float, basis: Basis) -> dict[str, 
         **counts, n_max=max(sample.schedule.planned, sample.n), margin=-bound, final_alpha=design.nominal_alphas[-1]
     )  # fmt: skip
     return {"more_items": more, "chance_to_decide": chance}
+
+
+def _more_to_prove(*, lost: int, gained: int, n: int, alpha: float) -> int | None:
+    """How many items more would prove the present loss by the exact test; at least 1, for these have not."""
+    needed = items_to_detect(drop=(lost - gained) / n, flip_rate=(lost + gained) / n, alpha=alpha)
+    return None if needed is None else max(needed - n, 1)
 
 
 def _kept(sample: PairSample, confidence: float) -> dict[str, float]:

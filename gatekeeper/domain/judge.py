@@ -167,15 +167,16 @@ def _findings(
     plan: Plan, baseline: ArmRecord, candidate: ArmRecord, noise: Noise
 ) -> tuple[tuple[Finding, ...], tuple[Delta, ...]]:
     """Every rule wherever it has to be answered, and every delta, held against the first rule that speaks of it."""
+    applied = applications(plan, baseline, candidate)
     basis = Basis(
-        confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise), launches=plan.suite.launches
+        confidence=1 - plan.policy.alpha,
+        speed_noise=speed_noise(noise),
+        launches=plan.suite.launches,
+        hypotheses=max(1, sum(application.rule.severity == "block" for application in applied)),
     )
     samples = samples_between(baseline, candidate, parts=parts_of(plan))
     known = {sample.place.key: sample for sample in samples}
-    weighed = [
-        _weighed(application, known.get(application.key), noise, basis)
-        for application in applications(plan, baseline, candidate)
-    ]
+    weighed = [_weighed(application, known.get(application.key), noise, basis) for application in applied]
     findings = [
         finding_of(
             one.application,
