@@ -11,7 +11,15 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL, Rule
 from gatekeeper.domain.probes import PROBED_MODES
 from gatekeeper.domain.scope import Application
-from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force, points
+from gatekeeper.domain.sentence import (
+    BUYS_NOTHING,
+    amount,
+    bounds,
+    kept,
+    limit_in_force,
+    points,
+    telling_decimals,
+)
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 from gatekeeper.domain.waiver import Waiver
 
@@ -147,7 +155,9 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
     assert delta is not None  # `_not_measured` came first
     if bound is None or delta.lower is None or delta.upper is None:
         return _weigh_unbounded(rule, delta, bound)
-    metric, limit, shown = METRICS[rule.metric], limit_in_force(rule, bound), _shown(rule, delta)
+    metric = METRICS[rule.metric]
+    extra = telling_decimals(metric, delta, bound)
+    limit, shown = limit_in_force(rule, bound, extra), _shown(rule, delta, extra)
     few = metric.kind in ("token", "score") and delta.clusters < FEWEST_TO_PASS
     within, powerless = _within(rule, delta, bound), _powerless(rule, delta)
     beyond = not within and _beyond(rule, delta, bound)
@@ -213,8 +223,8 @@ def _weigh_unbounded(rule: Rule, delta: Delta, bound: float | None) -> tuple[Out
     return Outcome.INCONCLUSIVE, "no noise floor was measured, so the limit is unknown"
 
 
-def _shown(rule: Rule, delta: Delta) -> str:
-    estimate = bounds(METRICS[rule.metric], delta)
+def _shown(rule: Rule, delta: Delta, extra: int) -> str:
+    estimate = bounds(METRICS[rule.metric], delta, extra)
     return f"{estimate}, {kept(delta)}," if rule.form == "at_least_of_baseline" else estimate
 
 

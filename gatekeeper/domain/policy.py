@@ -216,7 +216,7 @@ class Rule(Closed):
 def _possible(unit: str, limit: float) -> bool:
     match unit:
         case "share":
-            return 0 < limit <= 1  # every share is at least 0
+            return 0 <= limit <= 1
         case "x":
             return limit > 0
         case _:

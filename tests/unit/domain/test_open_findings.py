@@ -75,3 +75,13 @@ def test_a_first_batch_that_came_to_nothing_is_a_finding_and_no_crash() -> None:
     finding = found(CHOICE, "right_choice_probability", pairs, batches)
     assert finding.outcome is Outcome.REGRESSED
     assert "no finite value for 20 items" in finding.detail
+
+
+@pytest.mark.parametrize(("slots", "words"), [(1022, "1.996x beyond 2.000x"), (1000, "1.95x beyond 2.00x")])
+def test_a_figure_that_breaks_a_limit_does_not_read_like_it(slots: int, words: str) -> None:
+    plan = plan_of(rules=[{"metric": "kv_capacity_ratio", "at_least": 2.0, "reason": "r"}, ACCURACY])
+    arms = arms_of(plan)
+    effective = replace(arms["candidate"].effective, kv_cache_tokens=slots)  # type: ignore[type-var]
+    report = judged(plan, {**arms, "candidate": replace(arms["candidate"], effective=effective)})
+    assert words in report.findings[0].detail
+    assert words.replace("beyond", "is below the required") in report.sentence
