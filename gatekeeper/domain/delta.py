@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.basis import Basis, confidence_at_last, confidence_now
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.sample import (
     WHOLE,
@@ -47,33 +45,6 @@ from gatekeeper.stats.sequential import (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Basis:
-    """How to estimate: the one-sided `confidence` of every bound, and what the bounds of speed need besides.
-
-    Where a sample has several looks, it is the confidence of all of them together.
-
-    `speed_noise`: by metric, mode and group, the log ratio that each pair of launches of the same baseline showed; one
-    launch of an arm whose noise is unknown has no bounds. `launches`: how many pairs of launches the suite allows.
-    `hypotheses`: how many rules could prove harm, each in its modes and groups.
-    """
-
-    confidence: float
-    speed_noise: Mapping[tuple[str, Mode, str], tuple[float, ...]] = field(default_factory=dict)
-    launches: int = 1
-    hypotheses: int = 1
-
-    @property
-    def alpha(self) -> float:
-        """The one-sided error rate of every bound."""
-        return 1 - self.confidence
-
-    @property
-    def proving_alpha(self) -> float:
-        """A harm with a p-value no larger is upheld whatever the others come to: the first step of Holm's procedure."""
-        return self.alpha / self.hypotheses
-
-
 def deltas_between(
     baseline: ArmRecord, candidate: ArmRecord, basis: Basis, *, parts: Parts = WHOLE
 ) -> tuple[Delta, ...]:
@@ -100,7 +71,7 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
 def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
     metric, n, clusters = sample.place.metric, sample.values.size, len(set(sample.clusters))
     interval = mean_interval(
-        sample.values, sample.clusters, confidence=_confidence_now(sample, basis, SHAPE_FOR_MEANS)
+        sample.values, sample.clusters, confidence=confidence_now(sample, basis, SHAPE_FOR_MEANS)
     )
     over = "items" if metric.kind == "score" else "documents"
     delta = _delta(
@@ -146,23 +117,6 @@ def _context_curve(sample: MeanSample, basis: Basis) -> tuple[ContextPoint, ...]
     return tuple(points)
 
 
-def _confidence_now(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:
-    """The nominal one-sided confidence at which bounds are read at the last look.
-
-    Read so, the bounds of all looks hold together at the basis's confidence (Jennison and Turnbull 1984).
-    """
-    if sample.schedule.is_single:
-        return basis.confidence
-    return 1 - sample.schedule.alpha_now(basis.alpha, shape)
-
-
-def _confidence_at_last(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:
-    """The same at the last of the planned looks, the one that more items would come after."""
-    if sample.schedule.is_single:
-        return basis.confidence
-    return 1 - sample.schedule.design(basis.alpha, shape).nominal_alphas[-1]
-
-
 def _looked(sample: MeanSample | PairSample) -> str:
     schedule = sample.schedule
     return "" if schedule.is_single else f"; look {len(schedule.seen)} of {len(schedule.fractions)}"
@@ -181,7 +135,7 @@ def _against_bound(
     harm_p = _mean_harm_p(sample, harm_from, basis)
     more = items_to_decide_mean(
         sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from,
-        confidence=_confidence_at_last(sample, basis, SHAPE_FOR_MEANS),
+        confidence=confidence_at_last(sample, basis, SHAPE_FOR_MEANS),
     )  # fmt: skip
     shows_harm = interval.upper < harm_from if metric.higher_is_better else interval.lower > harm_from
     shows_none = interval.lower > bound if metric.higher_is_better else interval.upper < bound
@@ -231,7 +185,7 @@ def _mean_chance(
 
 def _pair_delta(sample: PairSample, basis: Basis, bound: float | None) -> Delta:
     counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
-    confidence = _confidence_now(sample, basis, DEFAULT_SHAPE)
+    confidence = confidence_now(sample, basis, DEFAULT_SHAPE)
     interval = paired_difference_interval(**counts, confidence=confidence)
     drop = smallest_detectable_drop(
         n=sample.n, flip_rate=(counts["lost"] + counts["gained"]) / sample.n, alpha=basis.alpha
@@ -263,7 +217,7 @@ def _pair_planning(
     """How many items more would decide a rule, and the chance that those planned do."""
     counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
     more = items_to_decide(
-        **counts, margin=-bound, confidence=_confidence_at_last(sample, basis, DEFAULT_SHAPE)
+        **counts, margin=-bound, confidence=confidence_at_last(sample, basis, DEFAULT_SHAPE)
     )
     assert delta.lower is not None  # score bounds are finite
     assert delta.upper is not None

@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, delta_of
+from gatekeeper.domain.basis import Basis
+from gatekeeper.domain.delta import delta_of
 from gatekeeper.domain.effective import Observation, changed, compare, mismatches
 from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role

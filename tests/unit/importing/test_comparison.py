@@ -298,9 +298,6 @@ def test_a_directory_without_logs_is_refused(tmp_path: Path) -> None:
         read_output(tmp_path, field="candidate")
 
 
-# --- what looks like an output ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["all", "each", "worst"])
 def test_a_task_called_like_a_group_is_refused_and_never_stands_for_the_others(
     tmp_path: Path, name: str
