@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.basis import Basis, confidence_at_last, confidence_now
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.sample import (
     WHOLE,
@@ -32,6 +30,7 @@ from gatekeeper.stats.interval import Interval
 from gatekeeper.stats.power import (
     items_to_decide,
     items_to_decide_mean,
+    items_to_detect,
     smallest_detectable_drop,
     smallest_detectable_mean,
 )
@@ -44,26 +43,6 @@ from gatekeeper.stats.sequential import (
     harm_p,
     p_over_looks,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Basis:
-    """How to estimate: the one-sided `confidence` of every bound, and what the bounds of speed need besides.
-
-    Where a sample has several looks, it is the confidence of all of them together.
-
-    `speed_noise`: by metric, mode and group, the log ratio that each pair of launches of the same baseline showed; one
-    launch of an arm whose noise is unknown has no bounds. `launches`: how many pairs of launches the suite allows.
-    """
-
-    confidence: float
-    speed_noise: Mapping[tuple[str, Mode, str], tuple[float, ...]] = field(default_factory=dict)
-    launches: int = 1
-
-    @property
-    def alpha(self) -> float:
-        """The one-sided error rate of every bound."""
-        return 1 - self.confidence
 
 
 def deltas_between(
@@ -92,7 +71,7 @@ def delta_of(sample: Sample, basis: Basis, *, bound: float | None = None) -> Del
 def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
     metric, n, clusters = sample.place.metric, sample.values.size, len(set(sample.clusters))
     interval = mean_interval(
-        sample.values, sample.clusters, confidence=_confidence_now(sample, basis, SHAPE_FOR_MEANS)
+        sample.values, sample.clusters, confidence=confidence_now(sample, basis, SHAPE_FOR_MEANS)
     )
     over = "items" if metric.kind == "score" else "documents"
     delta = _delta(
@@ -101,7 +80,7 @@ def _mean_delta(sample: MeanSample, basis: Basis, bound: float | None) -> Delta:
         context_curve=_context_curve(sample, basis), confidence=basis.confidence,
         method=f"mean over {over}, skewness-corrected t{_looked(sample)}",
     )  # fmt: skip
-    return delta if bound is None else delta.model_copy(update=_against_bound(sample, bound, basis))
+    return delta if bound is None else delta.model_copy(update=_against_bound(sample, interval, bound, basis))
 
 
 def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
@@ -138,22 +117,14 @@ def _context_curve(sample: MeanSample, basis: Basis) -> tuple[ContextPoint, ...]
     return tuple(points)
 
 
-def _confidence_now(sample: MeanSample | PairSample, basis: Basis, shape: float) -> float:
-    """The nominal one-sided confidence at which bounds are read at the last look.
-
-    Read so, the bounds of all looks hold together at the basis's confidence (Jennison and Turnbull 1984).
-    """
-    if sample.schedule.is_single:
-        return basis.confidence
-    return 1 - sample.schedule.alpha_now(basis.alpha, shape)
-
-
 def _looked(sample: MeanSample | PairSample) -> str:
     schedule = sample.schedule
     return "" if schedule.is_single else f"; look {len(schedule.seen)} of {len(schedule.fractions)}"
 
 
-def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
+def _against_bound(
+    sample: MeanSample, interval: Interval, bound: float, basis: Basis
+) -> dict[str, float | int | None]:
     """What a rule's bound adds to a mean: the test for harm, and the planning figures.
 
     Harm lies beyond the bound itself; a margin for a change instead has it beyond no change at all, see `findings`.
@@ -161,14 +132,23 @@ def _against_bound(sample: MeanSample, bound: float, basis: Basis) -> dict[str, 
     metric, values, clusters = sample.place.metric, sample.values, sample.clusters
     harm_from = 0.0 if metric.form == "max_drop" else bound
     sign = -1.0 if metric.higher_is_better else 1.0
+    harm_p = _mean_harm_p(sample, harm_from, basis)
     more = items_to_decide_mean(
-        sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from, confidence=basis.confidence
-    )
+        sign * values, clusters, limit=sign * bound, harm_from=sign * harm_from,
+        confidence=confidence_at_last(sample, basis, SHAPE_FOR_MEANS),
+    )  # fmt: skip
+    shows_harm = interval.upper < harm_from if metric.higher_is_better else interval.lower > harm_from
+    shows_none = interval.lower > bound if metric.higher_is_better else interval.upper < bound
+    if shows_harm and not shows_none and harm_p > basis.proving_alpha:
+        more = items_to_decide_mean(
+            sign * values, clusters, limit=-math.inf, harm_from=sign * harm_from,
+            confidence=1 - basis.proving_alpha,
+        )  # fmt: skip
     detectable = smallest_detectable_mean(
         sign * values, clusters, limit=sign * harm_from, confidence=basis.confidence
     )
     return {
-        "harm_p": _mean_harm_p(sample, harm_from, basis),
+        "harm_p": harm_p,
         "more_items": more,
         "detectable": sign * detectable,
         "chance_to_decide": _mean_chance(sample, sign, bound, harm_from, basis),
@@ -182,7 +162,10 @@ def _mean_harm_p(sample: MeanSample, threshold: float, basis: Basis) -> float:
     if schedule.is_single:
         return test(sample.values, sample.clusters, threshold=threshold)
     looks = [
-        test(sample.values[:seen], sample.clusters[:seen], threshold=threshold) for seen in schedule.seen
+        test(sample.values[:seen], sample.clusters[:seen], threshold=threshold)
+        if len(set(sample.clusters[:seen])) > 1
+        else 1.0  # what came to nothing, or to one document, shows no harm at that look
+        for seen in schedule.seen
     ]
     return p_over_looks(looks, schedule.design(basis.alpha, SHAPE_FOR_MEANS))
 
@@ -202,7 +185,7 @@ def _mean_chance(
 
 def _pair_delta(sample: PairSample, basis: Basis, bound: float | None) -> Delta:
     counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
-    confidence = _confidence_now(sample, basis, DEFAULT_SHAPE)
+    confidence = confidence_now(sample, basis, DEFAULT_SHAPE)
     interval = paired_difference_interval(**counts, confidence=confidence)
     drop = smallest_detectable_drop(
         n=sample.n, flip_rate=(counts["lost"] + counts["gained"]) / sample.n, alpha=basis.alpha
@@ -214,7 +197,7 @@ def _pair_delta(sample: PairSample, basis: Basis, bound: float | None) -> Delta:
         confidence=basis.confidence,
         detectable=None if drop is None else -drop, method=f"Tango score interval; exact McNemar{_looked(sample)}",
     )  # fmt: skip
-    planning = {} if bound is None else _pair_planning(sample, bound, basis)
+    planning = {} if bound is None else _pair_planning(sample, delta, bound, basis)
     return delta.model_copy(update={**_kept(sample, confidence), **planning})
 
 
@@ -228,10 +211,19 @@ def _pair_harm_p(sample: PairSample, basis: Basis) -> float:
     return harm_p(lost, discordant, schedule.design(basis.alpha, DEFAULT_SHAPE))
 
 
-def _pair_planning(sample: PairSample, bound: float, basis: Basis) -> dict[str, float | int | None]:
+def _pair_planning(
+    sample: PairSample, delta: Delta, bound: float, basis: Basis
+) -> dict[str, float | int | None]:
     """How many items more would decide a rule, and the chance that those planned do."""
     counts = {"lost": sample.lost(), "gained": sample.gained(), "n": sample.n}
-    more = items_to_decide(**counts, margin=-bound, confidence=basis.confidence)
+    more = items_to_decide(
+        **counts, margin=-bound, confidence=confidence_at_last(sample, basis, DEFAULT_SHAPE)
+    )
+    assert delta.lower is not None  # score bounds are finite
+    assert delta.upper is not None
+    assert delta.harm_p is not None
+    if delta.upper < 0 and delta.lower <= bound and delta.harm_p > basis.proving_alpha:
+        more = _more_to_prove(**counts, alpha=basis.proving_alpha)
     if sample.schedule.is_over:
         return {"more_items": more}
     design = sample.schedule.design(basis.alpha, DEFAULT_SHAPE)
@@ -239,6 +231,12 @@ def _pair_planning(sample: PairSample, bound: float, basis: Basis) -> dict[str, 
         **counts, n_max=max(sample.schedule.planned, sample.n), margin=-bound, final_alpha=design.nominal_alphas[-1]
     )  # fmt: skip
     return {"more_items": more, "chance_to_decide": chance}
+
+
+def _more_to_prove(*, lost: int, gained: int, n: int, alpha: float) -> int | None:
+    """How many items more would prove the present loss by the exact test; at least 1, for these have not."""
+    needed = items_to_detect(drop=(lost - gained) / n, flip_rate=(lost + gained) / n, alpha=alpha)
+    return None if needed is None else max(needed - n, 1)
 
 
 def _kept(sample: PairSample, confidence: float) -> dict[str, float]:

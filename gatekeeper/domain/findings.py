@@ -11,7 +11,15 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL, Rule
 from gatekeeper.domain.probes import PROBED_MODES
 from gatekeeper.domain.scope import Application
-from gatekeeper.domain.sentence import BUYS_NOTHING, amount, bounds, kept, limit_in_force, points
+from gatekeeper.domain.sentence import (
+    BUYS_NOTHING,
+    amount,
+    bounds,
+    kept,
+    limit_in_force,
+    points,
+    telling_decimals,
+)
 from gatekeeper.domain.verdict import Delta, Finding, Outcome
 from gatekeeper.domain.waiver import Waiver
 
@@ -147,12 +155,15 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
     assert delta is not None  # `_not_measured` came first
     if bound is None or delta.lower is None or delta.upper is None:
         return _weigh_unbounded(rule, delta, bound)
-    metric, limit, shown = METRICS[rule.metric], limit_in_force(rule, bound), _shown(rule, delta)
+    metric = METRICS[rule.metric]
+    extra = telling_decimals(metric, delta, bound)
+    limit, shown = limit_in_force(rule, bound, extra), _shown(rule, delta, extra)
     few = metric.kind in ("token", "score") and delta.clusters < FEWEST_TO_PASS
     within, powerless = _within(rule, delta, bound), _powerless(rule, delta)
-    if not within and _beyond(rule, delta, bound) and proven is not False:
+    beyond = not within and _beyond(rule, delta, bound)
+    if beyond and proven is not False:
         bought = f"; {BUYS_NOTHING}" if rule.demands_gain else ""
-        return Outcome.REGRESSED, f"{shown} beyond {limit}{bought}"
+        return Outcome.REGRESSED, f"{shown} {_breaks(rule)} {limit}{bought}"
     if powerless:
         return Outcome.NOT_EXERCISED, powerless
     if within:
@@ -160,7 +171,11 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
             needed = f"fewer than {FEWEST_TO_PASS} documents pass nothing, {delta.clusters} were measured"
             return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {needed}"
         return Outcome.PASSED, f"{shown} within {limit}"
-    return Outcome.INCONCLUSIVE, f"{shown} straddles {limit}; {_more(delta)}{_detectable(delta)}"
+    held = f"{shown} straddles {limit}"
+    if beyond:
+        assert delta.harm_p is not None  # what has no p-value is no part of the family
+        held = f"{shown} {_breaks(rule)} {limit}, but not proven so (p = {delta.harm_p:.2g})"
+    return Outcome.INCONCLUSIVE, f"{held}; {_more(delta)}{_detectable(delta)}"
 
 
 def _excused(rule: Rule, found: tuple[Outcome, str], waiver: Waiver | None) -> tuple[Outcome, str]:
@@ -208,8 +223,8 @@ def _weigh_unbounded(rule: Rule, delta: Delta, bound: float | None) -> tuple[Out
     return Outcome.INCONCLUSIVE, "no noise floor was measured, so the limit is unknown"
 
 
-def _shown(rule: Rule, delta: Delta) -> str:
-    estimate = bounds(METRICS[rule.metric], delta)
+def _shown(rule: Rule, delta: Delta, extra: int) -> str:
+    estimate = bounds(METRICS[rule.metric], delta, extra)
     return f"{estimate}, {kept(delta)}," if rule.form == "at_least_of_baseline" else estimate
 
 
@@ -240,12 +255,23 @@ def _beyond(rule: Rule, delta: Delta, bound: float) -> bool:
             return delta.upper < 0
 
 
+def _breaks(rule: Rule) -> str:
+    """How figures stand to a limit that they break. A real loss breaks a margin also where it may be smaller."""
+    match rule.form:
+        case "at_most" | "at_most_noise_multiple" | "at_least":
+            return "beyond"
+        case "max_drop":
+            return "is a loss, margin"
+        case "at_least_of_baseline":
+            return "is a loss and may leave less than"
+
+
 def _more(delta: Delta) -> str:
     if METRICS[delta.metric].kind == "speed":
         return "more rounds or launches are needed"
     if delta.more_items:
-        return f"about {delta.more_items:,} more items would decide"
-    return "more items may not decide"
+        return f"about {delta.more_items:,} more item{'s' if delta.more_items > 1 else ''} would decide"
+    return "more items may not decide" if delta.more_items is None else "a few more items would decide"
 
 
 def _detectable(delta: Delta) -> str:

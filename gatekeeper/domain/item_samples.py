@@ -59,7 +59,7 @@ def item_samples(
 
 def _groups(items: Sequence[_Item], contexts: Stretches) -> Iterable[tuple[str, list[_Item]]]:
     yield ALL, list(items)
-    for task in sorted({task for item in items for task in item.tasks}):
+    for task in sorted({task for item in items for task in item.tasks} - {ALL}):  # never in place of all
         yield task, [item for item in items if task in item.tasks]
     for start, end in sorted(contexts):
         within = [item for item in items if item.context_tokens and start <= item.context_tokens < end]

@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, delta_of
+from gatekeeper.domain.basis import Basis
+from gatekeeper.domain.delta import delta_of
 from gatekeeper.domain.effective import Observation, changed, compare, mismatches
 from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role
@@ -167,15 +168,16 @@ def _findings(
     plan: Plan, baseline: ArmRecord, candidate: ArmRecord, noise: Noise
 ) -> tuple[tuple[Finding, ...], tuple[Delta, ...]]:
     """Every rule wherever it has to be answered, and every delta, held against the first rule that speaks of it."""
+    applied = applications(plan, baseline, candidate)
     basis = Basis(
-        confidence=1 - plan.policy.alpha, speed_noise=speed_noise(noise), launches=plan.suite.launches
+        confidence=1 - plan.policy.alpha,
+        speed_noise=speed_noise(noise),
+        launches=plan.suite.launches,
+        hypotheses=max(1, sum(application.rule.severity == "block" for application in applied)),
     )
     samples = samples_between(baseline, candidate, parts=parts_of(plan))
     known = {sample.place.key: sample for sample in samples}
-    weighed = [
-        _weighed(application, known.get(application.key), noise, basis)
-        for application in applications(plan, baseline, candidate)
-    ]
+    weighed = [_weighed(application, known.get(application.key), noise, basis) for application in applied]
     findings = [
         finding_of(
             one.application,

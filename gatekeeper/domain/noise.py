@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, deltas_between
+from gatekeeper.domain.basis import Basis
+from gatekeeper.domain.delta import deltas_between
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import ALL

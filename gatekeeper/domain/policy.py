@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
@@ -21,7 +22,13 @@ LIMIT_FORMS: Final[tuple[LimitForm, ...]] = (
     "at_least",
 )
 ALL, EACH, WORST = "all", "each", "worst"
-"""The groups that are not the name of a task."""
+"""The groups that are not the name of a task; no task may be called so."""
+
+
+def check_task_names(names: Iterable[str]) -> None:
+    """Raises ValueError where a task has the name of such a group: its items would stand for those of all tasks."""
+    if taken := sorted({ALL, EACH, WORST}.intersection(names)):
+        raise ValueError(f"no task may be called {' or '.join(taken)}: rules name groups of tasks so")
 
 
 def positions_group(start: int, end: int) -> str:
@@ -126,6 +133,14 @@ class Rule(Closed):
     reason: Annotated[
         str, Field(min_length=1, description="Why this limit and no other. Shown beside the result.")
     ]
+
+    @field_validator(*LIMIT_FORMS, "limit_floor", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: object) -> object:
+        """YAML reads `yes` and `true` as a truth value, which would count as 1: the widest of limits."""
+        if isinstance(value, bool):
+            raise ValueError(f"a limit is a number, not {str(value).lower()}")  # noqa: TRY004 - pydantic wants it
+        return value
 
     @model_validator(mode="after")
     def _limit_fits_metric(self) -> Self:

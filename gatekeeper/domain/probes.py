@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.measurement import Mode
+from gatekeeper.domain.policy import check_task_names
 
 ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
 PROBED_MODES: Final = get_args(ProbedMode)
@@ -48,6 +49,11 @@ class AccuracyProbe(Closed):
     seed: NonNegativeInt = 0
     batches: Batches = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _tasks_can_be_told_from_groups(self) -> Self:
+        check_task_names(self.tasks)
+        return self
 
     @property
     def items(self) -> dict[str, int | None]:
@@ -190,6 +196,7 @@ class RetrievalProbe(Closed):
         taken = sorted(set(self.prompt_sets) & set(get_args(Family)))
         if taken:
             raise ValueError(f"prompt_sets: {', '.join(taken)} is the name of a family")
+        check_task_names(self.prompt_sets)
         return self
 
     @property

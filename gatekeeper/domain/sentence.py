@@ -10,34 +10,51 @@ from gatekeeper.domain.verdict import Delta, Finding, Outcome, Verdict
 
 GAIN_FLOOR = 1.02
 """Below this ratio of capacity or speed a change is said to buy nothing."""
+MOST_EXTRA = 5
+"""Decimals more than usual; what differs by less is not worth telling apart."""
 BUYS_NOTHING = "the change does not buy what it was for"
 
 
-def amount(metric: Metric, value: float) -> str:
-    """A value in the metric's unit, such as `0.098 nats/token`, `80.6%`, `-2.5 points`, `0.96x`."""
+def amount(metric: Metric, value: float, extra: int = 0) -> str:
+    """A value in the metric's unit, such as `0.098 nats/token`, `80.6%`, `-2.5 points`, `0.96x`.
+
+    `extra`: how many decimals more.
+    """
     match metric.unit:
         case "share" if metric.form == "max_drop":
-            return f"{100 * value:+.1f} points"
+            return f"{100 * value:+.{1 + extra}f} points"
         case "share":
-            return f"{100 * value:.1f}%"
+            return f"{100 * value:.{1 + extra}f}%"
         case "x":
-            return f"{value:.2f}x"
+            return f"{value:.{2 + extra}f}x"
         case unit:
-            return f"{value:.3f} {unit}"
+            return f"{value:.{3 + extra}f} {unit}"
 
 
-def bounds(metric: Metric, delta: Delta) -> str:
+def telling_decimals(metric: Metric, delta: Delta, bound: float | None) -> int:
+    """How many decimals more keep every figure apart from a limit that it is not: 1.797x is below 1.800x."""
+    if bound is None:
+        return 0
+    figures = [value for value in (delta.estimate, delta.lower, delta.upper) if value not in (None, bound)]
+    for extra in range(MOST_EXTRA + 1):
+        limit = amount(metric, bound, extra)
+        if all(amount(metric, value, extra) != limit for value in figures if value is not None):
+            return extra
+    return 0
+
+
+def bounds(metric: Metric, delta: Delta, extra: int = 0) -> str:
     """An estimate with its one-sided bounds."""
-    estimate = amount(metric, delta.estimate)
+    estimate = amount(metric, delta.estimate, extra)
     if delta.lower is None or delta.upper is None or delta.lower == delta.upper:
         return estimate
-    low, high = (amount(metric, value).split(" ")[0] for value in (delta.lower, delta.upper))
+    low, high = (amount(metric, value, extra).split(" ")[0] for value in (delta.lower, delta.upper))
     return f"{estimate} ({100 * delta.confidence:g}% bounds {low} to {high})"
 
 
-def limit_in_force(rule: Rule, bound: float | None) -> str:
+def limit_in_force(rule: Rule, bound: float | None, extra: int = 0) -> str:
     """The limit as it stood in a run, with where it comes from if it is relative."""
-    stated = amount(METRICS[rule.metric], bound) if bound is not None else "an unknown limit"
+    stated = amount(METRICS[rule.metric], bound, extra) if bound is not None else "an unknown limit"
     if rule.at_least_of_baseline is not None:
         return f"{100 * rule.at_least_of_baseline:g}% of the baseline"
     if rule.at_most_noise_multiple is not None:
@@ -152,9 +169,10 @@ def _phrase(finding: Finding) -> str:
     title = _title(finding.metric, finding.mode, finding.group)
     if finding.outcome is Outcome.REGRESSED and finding.delta is not None:
         metric, rule = METRICS[finding.metric], finding.rule
-        limit = limit_in_force(rule, finding.limit)
+        extra = telling_decimals(metric, finding.delta, finding.limit)
+        limit = limit_in_force(rule, finding.limit, extra)
         tail = f": {BUYS_NOTHING}" if rule.demands_gain else ""
-        return f"{title} {bounds(metric, finding.delta)} {_verb(rule)} {limit}{tail}"
+        return f"{title} {bounds(metric, finding.delta, extra)} {_verb(rule)} {limit}{tail}"
     return f"{title}: {finding.detail}"
 
 

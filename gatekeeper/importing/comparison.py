@@ -149,7 +149,7 @@ def _record(role: Role, rows: Sequence[Measurement]) -> ArmRecord:
 def _measured(output: Output, series: Series, *, group: str, with_probability: bool) -> Iterator[Measurement]:
     for (doc_hash, again), sample in output.tasks[series.task].samples[series.filter].items():
         yield from measurements_of(
-            item_id=f"{group}/{doc_hash}" + (f"#{again}" if again else ""),
+            item_id=f"{group}/{doc_hash.replace('#', '##')}" + (f"#{again}" if again else ""),
             cluster=group,
             correct=series.correct(sample),
             probability=sample.right_choice_probability if with_probability else None,
@@ -198,6 +198,8 @@ def _notes(
     for role, output in outputs.items():
         model = f", model {output.model}" if output.model else ""
         notes.append(f"{role}: {output.path}{model}")
+        if role != "baseline" and output.path.resolve() == outputs["baseline"].path.resolve():
+            notes.append(f"{role}: the same directory as the baseline, so nothing of it was compared.")
         if any(not task.settings.compared for task in output.tasks.values()):
             notes.append(f"{role}: without results file; version, few-shot and template were not compared.")
     labels = dict.fromkeys(series.label for series in chosen.judged.values())

@@ -112,7 +112,9 @@ def parse_sample(document: Mapping[str, Any]) -> Sample:
         document_id=str(item.get("id") or "") if isinstance(item, Mapping) else "",
         prompt_hash=document.get("prompt_hash"),
         target_hash=document.get("target_hash"),
-        values={str(name): _number(document[name]) for name in names if name in document},
+        values={
+            str(name): _number(document[name]) for name in names if isinstance(name, str) and name in document
+        },
         right_choice_probability=None if shares is None else shares[int(document["target"])],
         said=said_in(document, shares),
     )
@@ -124,7 +126,7 @@ def _number(value: Any) -> float | None:
         return float(value == "True")
     try:
         return float(value) if isinstance(value, bool | int | float | str) else None
-    except ValueError:
+    except (ValueError, OverflowError):  # no number, or a whole one beyond every float
         return None
 
 

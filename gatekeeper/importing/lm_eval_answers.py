@@ -34,7 +34,7 @@ def choice_probabilities(document: Mapping[str, Any]) -> list[float] | None:
     try:
         scores = [float(response[0]) for response in responses]
         index = int(document["target"])
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError):
         return None
     if not 0 <= index < len(scores):
         return None
@@ -49,8 +49,9 @@ def said_in(document: Mapping[str, Any], shares: Sequence[float] | None) -> Said
     prompt = excerpt(str(requests[0][0]) if requests else "", MOST_PROMPT)
     target = str(document.get("target", ""))
     if shares is None or len(requests) != len(shares):
-        responses = document.get("filtered_resps") or [""]
-        text = responses[0] if isinstance(responses[0], str) else ""
+        responses = document.get("filtered_resps")
+        first = responses[0] if isinstance(responses, list) and responses else ""
+        text = first if isinstance(first, str) else ""
         return Said(prompt=prompt, expected=excerpt(target, MOST_TEXT), text=excerpt(text, MOST_TEXT))
     choices = [excerpt(choice, MOST_PROMPT) for choice in _choices(requests)]
     ranked = sorted(zip(choices, shares, strict=True), key=lambda option: -option[1])

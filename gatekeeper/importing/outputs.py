@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
+from gatekeeper.domain.policy import check_task_names
 from gatekeeper.importing.lm_eval import (
     Sample,
     SampleFile,
@@ -63,7 +64,12 @@ def read_output(path: Path, *, field: str, tasks: Collection[str] = ()) -> Outpu
     if absent:
         problem = f"{path} has no {', '.join(absent)}"
         raise InvalidInput([FieldProblem(field=field, problem=problem, allowed=", ".join(sorted(files)))])
-    read = {task: _read_task(file) for task, file in sorted(files.items()) if task in tasks or not tasks}
+    chosen = [task for task in files if task in tasks or not tasks]
+    try:
+        check_task_names(chosen)
+    except ValueError as error:
+        raise InvalidInput([FieldProblem(field=field, problem=str(error), allowed="--task")]) from error
+    read = {task: _read_task(file) for task, file in sorted(files.items()) if task in chosen}
     models = sorted({task.settings.model for task in read.values() if task.settings.model})
     if len(models) > 1:
         problem = f"the newest samples in {path} are of several models: {', '.join(models)}"
@@ -78,4 +84,6 @@ def _read_task(file: SampleFile) -> TaskOutput:
         key = sample.filter, sample.doc_hash
         samples[sample.filter][sample.doc_hash, seen[key]] = sample
         seen[key] += 1
+    if not samples:
+        raise UnreadableInput(f"{file.path} holds no samples")
     return TaskOutput(settings=read_settings(file), samples=dict(samples))

@@ -13,7 +13,7 @@ against t, log t, bootstrap-t and BCa is in docs/decision.md.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,16 @@ def mean_greater_p(values: npt.ArrayLike, clusters: npt.ArrayLike, *, threshold:
     m = clustered_mean(values, clusters)
     if m.spread == 0:
         return 0.0 if m.mean > threshold else 1.0
+    return float(t.sf(mean_statistic(m, threshold=threshold, clusters=m.n_clusters), m.n_clusters - 1))
+
+
+def mean_statistic(m: ClusteredMean, *, threshold: float, clusters: int) -> float:
+    """The t statistic of H0: mean <= `threshold`, its skewness removed, as `clusters` documents like these give it.
+
+    Of a mean with a spread; the threshold may be infinite.
+    """
     distance = float(np.clip((m.mean - threshold) / m.spread, -_FAR, _FAR))
-    return float(t.sf(math.sqrt(m.n_clusters) * _remove_skew(distance, m), m.n_clusters - 1))
+    return math.sqrt(clusters) * _remove_skew(distance, replace(m, n_clusters=clusters))
 
 
 def mean_less_p(values: npt.ArrayLike, clusters: npt.ArrayLike, *, threshold: float) -> float:

@@ -5,6 +5,7 @@ These are planning figures. They assume that the true rates equal the present es
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from scipy.stats import binom, norm, t
 
 from gatekeeper.stats.binary import score_statistic
-from gatekeeper.stats.continuous import clustered_mean
+from gatekeeper.stats.continuous import clustered_mean, mean_statistic
 from gatekeeper.stats.interval import check_confidence
 
 MOST_ITEMS = 1_000_000
@@ -118,7 +119,8 @@ def items_to_decide_mean(
     """How many MORE items, in more documents of the present average size, put the mean's interval wholly below `limit`
     or wholly above `harm_from` (default: `limit`) with probability `power`, if present mean and spread are the truth.
 
-    0 when already so, None when more than `MOST_ITEMS` documents would be needed. Errors as in `clustered_mean`.
+    The skewness counts as known too. 0 when already so, None when more than `MOST_ITEMS` documents would be needed.
+    Errors as in `clustered_mean`.
     """
     check_confidence(confidence)
     m = clustered_mean(values, clusters)
@@ -126,10 +128,13 @@ def items_to_decide_mean(
     if m.spread == 0:
         return 0 if m.mean < limit or m.mean > harm else None
 
+    mirrored = replace(m, mean=-m.mean, skewness=-m.skewness)
+
     def chance(more: int) -> float:
         total = m.n_clusters + more
-        z, scale = float(t.ppf(confidence, total - 1)), math.sqrt(total) / m.spread
-        below, above = (limit - m.mean) * scale, (m.mean - harm) * scale
+        z = float(t.ppf(confidence, total - 1))
+        below = mean_statistic(mirrored, threshold=-limit, clusters=total)
+        above = mean_statistic(m, threshold=harm, clusters=total)
         return _chance_beyond(z, below, more / total) + _chance_beyond(z, above, more / total)
 
     documents = _fewest(chance, power)

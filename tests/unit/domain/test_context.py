@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, deltas_between
+from gatekeeper.domain.basis import Basis
+from gatekeeper.domain.delta import deltas_between
 from gatekeeper.domain.foresight import foresee
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, Mode, Role, TokenTrace

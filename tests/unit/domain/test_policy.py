@@ -43,6 +43,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metric": "decode_kl", "at_most_noise_multiple": 3}, "limit_floor belong together"),
     ({"metric": "decode_kl", "at_most": 0.1, "limit_floor": 0.1}, "limit_floor belong together"),
     ({"metric": "top1_agreement", "at_least": 85}, "no possible limit"),
+    ({"metric": "decode_kl", "at_most": True}, "a limit is a number, not true"),
     ({"metric": "throughput_ratio", "at_least": 0}, "no possible limit"),
     ({"metric": "decode_kl", "at_most": -0.1}, "no possible limit"),
     ({"metric": "decode_kl", "at_most": 0.1, "group": "gk_recall"}, "has no tasks"),

@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.domain.arm import ArmRecord
-from gatekeeper.domain.delta import Basis, deltas_between
+from gatekeeper.domain.basis import Basis
+from gatekeeper.domain.delta import deltas_between
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, TokenTrace
 from gatekeeper.domain.verdict import Delta, Verdict

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.catalog import get_policy
-from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.errors import InvalidInput, UnreadableInput
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.verdict import Outcome, Verdict
@@ -296,3 +296,33 @@ def test_a_directory_with_the_results_of_several_models_is_refused(tmp_path: Pat
 def test_a_directory_without_logs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no samples_<task>_"):
         read_output(tmp_path, field="candidate")
+
+
+@pytest.mark.parametrize("name", ["all", "each", "worst"])
+def test_a_task_called_like_a_group_is_refused_and_never_stands_for_the_others(
+    tmp_path: Path, name: str
+) -> None:
+    """A task `all` without loss once stood for all tasks, of which another one had lost every answer."""
+    before, after = (write(tmp_path / arm, name, answers(RIGHT)) for arm in ("before", "after"))
+    write(before, "t", answers(RIGHT))
+    write(after, "t", answers([False] * 300))
+    with pytest.raises(InvalidInput, match=f"baseline: no task may be called {name}"):
+        outputs(before, after)
+    roles = outputs(before, after, tasks=["t"])
+    assert compare(roles, policy()).report.verdict is Verdict.FAIL
+
+
+def test_a_file_without_samples_is_refused_by_its_name(baseline: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableInput, match=r"samples_t_.*\.jsonl holds no samples"):
+        outputs(baseline, write(tmp_path / "empty", "t", []))
+
+
+def test_a_hash_that_looks_like_a_repetition_takes_no_other_items_place(tmp_path: Path) -> None:
+    items = [*answers(RIGHT), *answers(RIGHT[:1]), *answers([True], doc_hash=f"{0:064x}#1")]
+    found = compared(*(write(tmp_path / arm, "t", items) for arm in ("before", "after")))
+    assert found.report.deltas[0].n == 302
+
+
+def test_a_directory_against_itself_is_said_to_be_so(baseline: Path) -> None:
+    (note,) = [note for note in compared(baseline, baseline).report.notes if "same directory" in note]
+    assert note.startswith("candidate: ")

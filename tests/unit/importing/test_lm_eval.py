@@ -146,3 +146,22 @@ def test_options_that_stand_in_the_context_are_told_apart_by_it() -> None:
 def test_a_sample_without_its_requests_says_nothing() -> None:
     said = parse_sample({"doc_hash": "h", "acc": 1.0}).said
     assert (said.prompt, said.expected, said.text) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"acc": 10**400},
+        {"metrics": [["acc"], {}, 1, None]},
+        {"target": 10**400},
+        {"filtered_resps": [[10**400], [1]], "target": "1"},
+        {"filtered_resps": {"a": 1}},
+        {"filtered_resps": 5},
+        {"target": math.inf},
+    ],
+    ids="+".join,
+)
+def test_values_of_another_kind_are_no_figures_and_no_crash(odd: dict[str, Any]) -> None:
+    logged = sample(1, acc=1.0) | {"filtered_resps": CHOICES} | odd
+    found = parse_sample(json.loads(json.dumps(logged)))
+    assert found.right_choice_probability is None or "target" not in odd
