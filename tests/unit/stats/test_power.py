@@ -81,6 +81,16 @@ def test_the_documents_asked_for_decide_the_mean_four_times_in_five() -> None:
     assert np.mean(decided) == pytest.approx(0.8, abs=0.07)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_no_documents_more_are_asked_for_exactly_where_the_skewed_bounds_decide(seed: int) -> None:
+    seen, documents = np.random.default_rng(seed).lognormal(0.0, 1.0, 16), np.arange(16)
+    interval = mean_interval(seen, documents, confidence=0.95)
+    for limit in (interval.lower, interval.upper, interval.estimate):
+        for near in (0.99 * limit, 1.01 * limit):
+            more = items_to_decide_mean(seen, documents, limit=near, confidence=0.95)
+            assert (more == 0) == (interval.upper < near or interval.lower > near)
+
+
 def test_the_smallest_detectable_mean_lies_above_the_limit_and_shrinks_with_documents() -> None:
     values = np.random.default_rng(9).gamma(4.0, 0.25, 64)
     few = smallest_detectable_mean(values[:16], np.arange(16), limit=1.0, confidence=0.95)
