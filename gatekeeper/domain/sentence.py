@@ -38,7 +38,7 @@ def telling_decimals(metric: Metric, delta: Delta, bound: float | None) -> int:
     figures = [value for value in (delta.estimate, delta.lower, delta.upper) if value not in (None, bound)]
     for extra in range(MOST_EXTRA + 1):
         limit = amount(metric, bound, extra)
-        if all(amount(metric, value, extra) != limit for value in figures if value is not None):
+        if all(amount(metric, value, extra) != limit for value in figures):
             return extra
     return 0
 
