@@ -31,7 +31,6 @@ class Parts:
 
 
 WHOLE = Parts()
-CURVE_POINTS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-TOKEN_PREFIX = "token_id:"  # noqa: S105 - how engines write a token by its id
+from workers.engines.token_ids import spelled
 
 
 def forcing(base: Any) -> Any:
@@ -69,7 +69,7 @@ def request(model: str, tokens: Sequence[int], context: int) -> dict[str, Any]:
 
 def score(logprobs: Mapping[str, Any], choice: Iterable[int]) -> tuple[float, bool]:
     """Log-probability in nats, and whether each token is the most probable one. Raises ValueError on other tokens."""
-    if logprobs["tokens"] != [f"{TOKEN_PREFIX}{token}" for token in choice]:
+    if logprobs["tokens"] != [spelled(token) for token in choice]:
         raise ValueError("the engine did not force the tokens of the choice")
     own, best = logprobs["token_logprobs"], [max(row.values()) for row in logprobs["top_logprobs"]]
     return sum(own), all(value >= largest for value, largest in zip(own, best, strict=True))

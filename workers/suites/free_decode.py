@@ -22,6 +22,7 @@ from gatekeeper.domain.measurement import Measurement
 from gatekeeper.domain.probes import FreeDecodeProbe
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
+from workers.engines.token_ids import token_id
 from workers.suites.base import Bench, exercised, in_parallel
 from workers.suites.degeneration import (
     MOST_STUTTER,
@@ -106,7 +107,7 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[l
     except httpx.HTTPStatusError as error:
         raise ProbeFailed(f"{prompt.item_id}: {error.response.text[:300]}") from error
     choice = answer["choices"][0]
-    tokens = [int(token.split(":")[1]) for token in choice["logprobs"]["tokens"]]
+    tokens = [token_id(token) for token in choice["logprobs"]["tokens"]]
     said = Answer(
         suite=SUITE, mode="cold", item_id=prompt.item_id, prompt=excerpt(prompt.text, MOST_PROMPT), expected=None,
         text=excerpt(choice["text"], MOST_TEXT),

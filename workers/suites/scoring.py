@@ -13,20 +13,17 @@ import httpx
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed, Unsupported
+from workers.engines.token_ids import token_id
 from workers.suites.documents import Document
 
 SUITE = "fidelity"
-TOKEN_PREFIX = "token_id:"  # noqa: S105 - vLLM's spelling of a token given by its id
 
 Score = Callable[[Document], TokenTrace]
 
 
 def score_forced(server: Server, document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
     """Force the reference and score it. Raises Unsupported if the engine did not force it."""
-    body = _completion(server, document, top_k) | {
-        "vllm_xargs": {"forced_token_ids": list(document.reference)}
-    }
-    answer = _answer(server, document, body)
+    answer = _answer(server, document, _forced(server, document, top_k))
     if answer is None:
         return broken_trace(document, mode=mode)
     return trace_of(answer["choices"][0]["logprobs"], document, mode=mode, top_k=top_k)
@@ -34,9 +31,7 @@ def score_forced(server: Server, document: Document, *, mode: Mode, top_k: int) 
 
 def score_primed(server: Server, document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
     """The same with the prompt sent just before, so that its blocks come from the prefix cache."""
-    body = _completion(server, document, top_k) | {
-        "vllm_xargs": {"forced_token_ids": list(document.reference)}
-    }
+    body = _forced(server, document, top_k)
     answer = _answer(server, document, body | {"max_tokens": 1}) and _answer(server, document, body)
     if answer is None:
         return broken_trace(document, mode=mode)
@@ -49,7 +44,7 @@ def score_free(server: Server, document: Document, *, mode: Mode, top_k: int) ->
     if answer is None:
         return broken_trace(document, mode=mode)
     logprobs = answer["choices"][0]["logprobs"]
-    own = tuple(_token_id(token) for token in logprobs["tokens"])
+    own = tuple(token_id(token) for token in logprobs["tokens"])
     return trace_of(logprobs, replace(document, reference=own), mode=mode, top_k=top_k)
 
 
@@ -80,6 +75,12 @@ def _completion(server: Server, document: Document, top_k: int) -> dict[str, obj
         "return_tokens_as_token_ids": True,
         "cache_salt": uuid.uuid4().hex,
     }
+
+
+def _forced(server: Server, document: Document, top_k: int) -> dict[str, object]:
+    """The same with the reference for an answer."""
+    forced = {"forced_token_ids": list(document.reference)}
+    return _completion(server, document, top_k) | {"vllm_xargs": forced}
 
 
 def _answer(server: Server, document: Document, body: Mapping[str, object]) -> Any:
@@ -124,11 +125,11 @@ def broken_trace(document: Document, *, mode: Mode) -> TokenTrace:
 
 def trace_of(logprobs: Mapping[str, Any], document: Document, *, mode: Mode, top_k: int) -> TokenTrace:
     """Turn a completion's logprobs, keyed by token id, into a trace. Raises Unsupported on other tokens than forced."""
-    forced = [_token_id(token) for token in logprobs["tokens"]]
+    forced = [token_id(token) for token in logprobs["tokens"]]
     if tuple(forced) != document.reference:
         raise Unsupported(f"{document.item_id}: the engine did not force the reference tokens")
     rows = [
-        _best({_token_id(token): value for token, value in row.items()}, top_k)
+        _best({token_id(token): value for token, value in row.items()}, top_k)
         for row in logprobs["top_logprobs"]
     ]
     return _trace(document, mode=mode, chosen=logprobs["token_logprobs"], rows=rows)
@@ -163,10 +164,6 @@ def _or_infinite(value: float | None) -> float:
     """The value, or infinity where it is not finite: a broken logprob must not slip out of the top k."""
     finite = _finite(value)
     return math.inf if finite is None else finite
-
-
-def _token_id(token: str) -> int:
-    return int(token.removeprefix(TOKEN_PREFIX))
 
 
 def _finite(value: float | None) -> float | None:

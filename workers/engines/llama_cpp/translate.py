@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from workers.engines.token_ids import spelled
+
 WIDER: Final = (1_000, 1_000_000)
 """How many of the most probable tokens to ask for, where a forced token was not among those that are shown."""
 TIMEOUT_S: Final = 600.0
@@ -190,9 +192,9 @@ class Translator:
 
     def _answer(self, rows: Sequence[Row], text: str, prompt: int, *, has_logprobs: bool) -> dict[str, Any]:
         logprobs = {
-            "tokens": [f"token_id:{token}" for token, _, _ in rows],
+            "tokens": [spelled(token) for token, _, _ in rows],
             "token_logprobs": [value for _, value, _ in rows],
-            "top_logprobs": [{f"token_id:{token}": value for token, value in row} for _, _, row in rows],
+            "top_logprobs": [{spelled(token): value for token, value in row} for _, _, row in rows],
         }
         usage = {"prompt_tokens": prompt, "completion_tokens": len(rows), "total_tokens": prompt + len(rows)}
         choice = {

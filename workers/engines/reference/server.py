@@ -13,6 +13,7 @@ from workers.engines.reference import api
 from workers.engines.reference.meter import Meter
 from workers.engines.reference.runner import Sampling, Scored
 from workers.engines.reference.scheduler import Job, Scheduler
+from workers.engines.token_ids import spelled
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for completions."""
@@ -89,7 +90,7 @@ class Service:
     def named(self, request: api.Common) -> api.Name:
         """How tokens are written."""
         if request.return_tokens_as_token_ids:
-            return lambda token: f"token_id:{token}"
+            return spelled
         return lambda token: str(self.tokenizer.decode([token]))
 
 
