@@ -55,15 +55,20 @@ class RunArmRow(Base):
     __table_args__ = (CheckConstraint(ROLES, name="role"),)
 
 
-class MeasurementRow(Base):
-    """One metric of one item. Never NaN or infinite: then `value` is null and `reason` says why."""
-
-    __tablename__ = "measurements"
+class OfItem:
+    """What an arm has of one item of a suite, in one mode."""
 
     arm_id: Mapped[int] = mapped_column(ForeignKey("arms.id", ondelete="CASCADE"), primary_key=True)
     suite: Mapped[str] = mapped_column(primary_key=True)
     mode: Mapped[str] = mapped_column(primary_key=True)
     item_id: Mapped[str] = mapped_column(primary_key=True)
+
+
+class MeasurementRow(OfItem, Base):
+    """One metric of one item. Never NaN or infinite: then `value` is null and `reason` says why."""
+
+    __tablename__ = "measurements"
+
     metric: Mapped[str] = mapped_column(primary_key=True)
     cluster: Mapped[str]
     value: Mapped[float | None]
@@ -77,29 +82,21 @@ class MeasurementRow(Base):
     )
 
 
-class TraceRow(Base):
+class TraceRow(OfItem, Base):
     """The scored tokens of one item: `payload` has token_ids, token_logprobs, top_ids, top_logprobs, context_tokens."""
 
     __tablename__ = "traces"
 
-    arm_id: Mapped[int] = mapped_column(ForeignKey("arms.id", ondelete="CASCADE"), primary_key=True)
-    suite: Mapped[str] = mapped_column(primary_key=True)
-    mode: Mapped[str] = mapped_column(primary_key=True)
-    item_id: Mapped[str] = mapped_column(primary_key=True)
     cluster: Mapped[str]
     batch: Mapped[int] = mapped_column(server_default="0")
     payload: Mapped[Json]
 
 
-class AnswerRow(Base):
+class AnswerRow(OfItem, Base):
     """What an arm answered to one item: `payload` has prompt, expected, text, options and places."""
 
     __tablename__ = "answers"
 
-    arm_id: Mapped[int] = mapped_column(ForeignKey("arms.id", ondelete="CASCADE"), primary_key=True)
-    suite: Mapped[str] = mapped_column(primary_key=True)
-    mode: Mapped[str] = mapped_column(primary_key=True)
-    item_id: Mapped[str] = mapped_column(primary_key=True)
     payload: Mapped[Json]
 
 

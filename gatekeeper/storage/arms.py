@@ -91,10 +91,7 @@ def add_measurements(session: Session, arm_id: int, measurements: Sequence[Measu
     """Add measurements in bulk. Raises Conflict if one is there already."""
     rows = [
         {
-            "arm_id": arm_id,
-            "suite": measurement.suite,
-            "mode": measurement.mode,
-            "item_id": measurement.item_id,
+            **_place(arm_id, measurement),
             "metric": measurement.metric,
             "cluster": measurement.cluster,
             "value": measurement.value,
@@ -111,10 +108,7 @@ def add_traces(session: Session, arm_id: int, traces: Sequence[TokenTrace]) -> N
     """Add traces in bulk. Raises Conflict if one is there already."""
     rows = [
         {
-            "arm_id": arm_id,
-            "suite": trace.suite,
-            "mode": trace.mode,
-            "item_id": trace.item_id,
+            **_place(arm_id, trace),
             "cluster": trace.cluster,
             "batch": trace.batch,
             "payload": dump_trace(trace),
@@ -126,17 +120,13 @@ def add_traces(session: Session, arm_id: int, traces: Sequence[TokenTrace]) -> N
 
 def add_answers(session: Session, arm_id: int, answers: Sequence[Answer]) -> None:
     """Add answers in bulk. Raises Conflict if one is there already."""
-    rows = [
-        {
-            "arm_id": arm_id,
-            "suite": answer.suite,
-            "mode": answer.mode,
-            "item_id": answer.item_id,
-            "payload": dump_answer(answer),
-        }
-        for answer in answers
-    ]
+    rows = [{**_place(arm_id, answer), "payload": dump_answer(answer)} for answer in answers]
     _add_all(session, AnswerRow, rows)
+
+
+def _place(arm_id: int, row: Measurement | TokenTrace | Answer) -> Json:
+    """The columns that say what a row is of."""
+    return {"arm_id": arm_id, "suite": row.suite, "mode": row.mode, "item_id": row.item_id}
 
 
 def _add_all(session: Session, table: type[MeasurementRow | TraceRow | AnswerRow], rows: list[Json]) -> None:
