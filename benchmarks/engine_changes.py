@@ -22,12 +22,13 @@ from gatekeeper.cli.environment import embedded_service, load_settings
 from gatekeeper.cli.gating import gate_change
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.policy import ALL
 from gatekeeper.domain.preset import Preset
+from gatekeeper.domain.sentence import bounds
+from gatekeeper.domain.verdict import Delta
 
 FOLDER: Final = Path(__file__).parent / "engine_changes"
 MODEL: Final = "smollm2-135m"
-POINTS: Final = frozenset({"binary", "score"})
-"""Kinds of metrics whose changes are printed in points of a hundred."""
 
 
 def preset() -> Preset:
@@ -72,17 +73,10 @@ def table(store: Path) -> Iterator[str]:
 
 def _cells(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What a row is called, and the estimate with its bounds."""
-    for delta in report["deltas"]:
-        if delta["group"] == "all":
-            metric = METRICS[delta["metric"]]
-            factor, form = (100, "{:+.1f}") if metric.kind in POINTS else (1, "{:.4g}")
-            bounds = [
-                form.format(factor * delta[end]) if delta[end] is not None else "–"
-                for end in ("lower", "upper")
-            ]
-            shown = form.format(factor * delta["estimate"])
-            unit = "points" if metric.kind in POINTS else metric.unit
-            yield f"{metric.title}, {delta['mode']}, {unit}", f"{shown} [{', '.join(bounds)}]"
+    for delta in map(Delta.model_validate, report["deltas"]):
+        if delta.group == ALL:
+            metric = METRICS[delta.metric]
+            yield f"{metric.title}, {delta.mode}", bounds(metric, delta)
 
 
 def main() -> None:

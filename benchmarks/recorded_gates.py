@@ -23,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 from arms import ARMS, quality_suite
 from interval_coverage import table
+from method_verdicts import answerable
 from recordings import REFERENCE, Recording, compared, read_recordings
 
 from gatekeeper.catalog import get_policy
@@ -33,7 +34,6 @@ from gatekeeper.domain.interim import certain_failure, settled
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.measurement import Measurement, Role, Stop
-from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import Plan, make_plan
 from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from gatekeeper.domain.verdict import Report, Verdict
@@ -65,11 +65,9 @@ def plan_of(policy: str) -> Plan:
         {"model": "smollm2-135m", "candidate": {"quantization": {"scheme": "fp8_e5m2"}}}
     )
     suite, whole = quality_suite(documents=32, items_per_task=None), get_policy(policy)
-    recorded = {probe.probe for probe in suite.probes}
-    rules = tuple(rule for rule in whole.rules if METRICS[rule.metric].suite in recorded)
     return make_plan(
-        change, model=bundled_model(Path("unbuilt")), suite=suite, device="cpu",
-        policy=whole.model_copy(update={"rules": rules}), allowed_arguments=frozenset(),
+        change, model=bundled_model(Path("unbuilt")), suite=suite, device="cpu", policy=answerable(whole, suite),
+        allowed_arguments=frozenset(),
     )  # fmt: skip
 
 
