@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gatekeeper.detecting.commands import Serving
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.vllm_command import SKIP_LAYERS, parse_serve_command
+from gatekeeper.domain.vllm_command import SKIP_LAYERS, parse_serve_command, words_of
 from gatekeeper.domain.vllm_flags import SCALAR_FLAGS, SWITCHES, TYPED_ARGUMENTS
 
 Flags = dict[str, str | None]
@@ -170,7 +170,7 @@ def _flags(words: Sequence[str]) -> Flags:
             found[name] = value
         else:
             following = list(takewhile(lambda later: not _is_flag(later), words[index:]))
-            taken = following if name == SKIP_LAYERS else following[:1]
+            taken = words_of(name, following)
             found[name] = " ".join(taken) if taken else None
             index += len(taken)
     return found

@@ -13,6 +13,11 @@ SKIP_LAYERS: Final = "kv-cache-dtype-skip-layers"
 """The one flag that takes several words."""
 
 
+def words_of(flag: str, following: Sequence[str]) -> Sequence[str]:
+    """The value of a flag, of the words up to the next one."""
+    return following if flag == SKIP_LAYERS else following[:1]
+
+
 def parse_serve_command(argv: Sequence[str], *, allowed_arguments: frozenset[str]) -> dict[str, Any]:
     """Translate `vllm serve MODEL …` into the document of a change (to be validated as any other).
 
@@ -59,7 +64,7 @@ def _flag_pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         if equals:
             yield name, value
         elif following:
-            taken = following if name == SKIP_LAYERS else following[:1]
+            taken = words_of(name, following)
             yield name, " ".join(taken)
             index += len(taken)
         else:
