@@ -86,7 +86,7 @@ def run_page(material: RunMaterial, *, now: datetime, base_url: str, needs_token
     """Put the page together."""
     run = material.run
     plan = Plan.model_validate(run.plan)
-    measured = measured_section(run)
+    measured = measured_section(run, plan)
     return RunPage(
         name=run.name,
         answer=answer(run, base_url=base_url, needs_token=needs_token),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gatekeeper.domain.metric import METRICS
-from gatekeeper.domain.suite import Suite
+from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.verdict import Delta, Noise
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web import badges, figures
@@ -54,7 +54,7 @@ class MeasuredSection:
     is_noise_measured: bool
 
 
-def measured_section(run: RunDetail) -> MeasuredSection | None:
+def measured_section(run: RunDetail, plan: Plan) -> MeasuredSection | None:
     """The deltas of a run; None where nothing was compared."""
     if not run.deltas:
         return None
@@ -62,8 +62,7 @@ def measured_section(run: RunDetail) -> MeasuredSection | None:
         (finding.delta, badges.of_finding(finding.outcome, finding.rule.severity)) for finding in run.findings
     ]
     ordered = sorted(run.deltas, key=_order)
-    suite = Suite.model_validate(run.plan["suite"])
-    probes = {probe.probe for probe in suite.probes}
+    probes = {probe.probe for probe in plan.suite.probes}
     present = {delta.metric for delta in run.deltas}
     return MeasuredSection(
         lines=tuple(
@@ -74,7 +73,7 @@ def measured_section(run: RunDetail) -> MeasuredSection | None:
             for name, metric in METRICS.items()
             if name not in present
             and metric.suite in probes
-            and (suite.has_context_lengths or not metric.is_over_contexts)
+            and (plan.suite.has_context_lengths or not metric.is_over_contexts)
             and metric.modes_of([delta.mode for delta in run.deltas])
         ),
         noise=noise_figures(run.noise),

@@ -184,7 +184,7 @@ def test_before_the_end_the_rules_are_shown() -> None:
 
 
 def test_every_delta_is_listed_with_tasks_under_their_metric() -> None:
-    section = measured_section(FAILED)
+    section = measured_section(FAILED, PLAN)
     assert section is not None
     assert len(section.lines) == len(FAILED.deltas)
     names = [line.metric for line in section.lines]
@@ -194,13 +194,13 @@ def test_every_delta_is_listed_with_tasks_under_their_metric() -> None:
     assert section.lines[start].flips == "4 lost, 4 gained"
     latencies = ("TTFT p90", "TTFT p99", "Inter-token p90", "Inter-token p99")
     assert section.lacking == ("Goodput", *latencies, *(f"End-to-end p{p}" for p in (50, 90, 99)))
-    assert measured_section(samples.unfinished(RunState.RUNNING)) is None
+    assert measured_section(samples.unfinished(RunState.RUNNING), PLAN) is None
 
 
 def test_an_unmeasured_noise_floor_is_not_a_quiet_one() -> None:
     plan, arms = samples.passing()
     del arms["control"]
-    section = measured_section(samples.detail(plan, arms, report=judge(plan, arms)))
+    section = measured_section(samples.detail(plan, arms, report=judge(plan, arms)), plan)
     assert section is not None
     assert not section.is_noise_measured
     assert {figure.text for figure in noise_figures(Noise())} == {"not measured"}
