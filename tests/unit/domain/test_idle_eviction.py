@@ -13,6 +13,14 @@ from gatekeeper.domain.verdict import Report, Verdict
 from tests.unit.domain.test_judge import arms_of, judged, plan_of
 
 SNAPKV = {"policy": "snapkv", "budget_tokens": 40}
+PREFILL = Suite.model_validate(
+    {
+        "name": "s", "description": "",
+        "probes": [
+            {"probe": "modes", "modes": ["prefill"], "documents": 8, "context_tokens": 200, "decode_tokens": 16}
+        ],
+    }
+)  # fmt: skip
 
 
 def report(candidate: dict[str, Any], *, moved: float | None, lost: int = 0) -> Report:
@@ -83,33 +91,17 @@ def test_tokens_read_before_the_prompt_is_compressed_are_no_evidence(
 
 
 def test_a_rule_that_says_nothing_in_one_mode_is_noted_with_it() -> None:
-    modes = {
-        "probe": "modes",
-        "modes": ["prefill"],
-        "documents": 8,
-        "context_tokens": 200,
-        "decode_tokens": 16,
-    }
-    suite = {"name": "s", "description": "", "probes": [modes]}
-    plan = plan_of({"eviction": SNAPKV}).model_copy(update={"suite": Suite.model_validate(suite)})
+    plan = plan_of({"eviction": SNAPKV}).model_copy(update={"suite": PREFILL})
     notes = list(silences(plan, arms_of(plan)["candidate"]))
     assert [note for note in notes if "in prefill mode" in note and note.startswith("decode KL")]
 
 
 def test_a_rule_that_will_say_nothing_is_idle_beforehand() -> None:
     rule = {"metric": "decode_kl", "at_most": 0.05, "mode": "prefill", "reason": "r"}
-    modes = {
-        "probe": "modes",
-        "modes": ["prefill"],
-        "documents": 8,
-        "context_tokens": 200,
-        "decode_tokens": 16,
-    }
-    suite = Suite.model_validate({"name": "s", "description": "", "probes": [modes]})
     plans = (
         plan_of(candidate, [rule])
         for candidate in ({"eviction": SNAPKV}, {"quantization": {"scheme": "int8"}})
     )
-    snapkv, int8 = (foresee(plan.model_copy(update={"suite": suite}))[0] for plan in plans)
+    snapkv, int8 = (foresee(plan.model_copy(update={"suite": PREFILL}))[0] for plan in plans)
     assert (snapkv.outlook, int8.outlook) == ("idle", "decidable")
     assert "compresses when it is over" in snapkv.sentence

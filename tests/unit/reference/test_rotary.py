@@ -75,8 +75,10 @@ def test_the_mean_matrix_rotates_to_the_mean_over_places() -> None:
 
 
 def test_models_that_normalise_queries_or_compute_in_sixteen_bits_are_known() -> None:
-    embedding(small(Qwen3Config, Qwen3ForCausalLM, head_dim=HEAD_DIM))
-    embedding(llama().bfloat16())
+    plain, places = drawn(4, 9), torch.arange(30, 39)
+    for known in (small(Qwen3Config, Qwen3ForCausalLM, head_dim=HEAD_DIM), llama().bfloat16()):
+        rotary = embedding(known)
+        assert torch.allclose(rotary.undo(rotary.apply(plain, places), places), plain, atol=1e-4)
 
 
 def test_what_cannot_be_undone_is_refused_by_the_name_of_the_method_that_needs_it() -> None:
