@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PLUGIN: Final = "gatekeeper_cpu"
 """The name under which `pyproject.toml` registers `register` with vLLM."""
 
-MENDED: Final = "GATEKEEPER_CPU_ARM"
+CPU_ARM: Final = "GATEKEEPER_CPU_ARM"
 """Set in the environment of every engine that an arm runs on CPU; without it the plugin leaves vLLM alone."""
 
 FLOAT32_PRODUCTS: Final = "GATEKEEPER_FLOAT32_PRODUCTS"
@@ -68,7 +68,7 @@ def widens_products() -> bool:
 
 def variables_for(count: int) -> dict[str, str]:
     """The environment of an arm that has `count` cores."""
-    variables = {"OMP_NUM_THREADS": str(count), MENDED: "1"}
+    variables = {"OMP_NUM_THREADS": str(count), CPU_ARM: "1"}
     if widens_products():
         variables[FLOAT32_PRODUCTS] = "1"
     return variables | ({"VLLM_CPU_OMP_THREADS_BIND": "nobind"} if count <= FEW_CORES else {})
@@ -81,7 +81,7 @@ def executor_flags(count: int) -> tuple[str, ...]:
 
 def register() -> None:
     """vLLM's plugin hook (`vllm.general_plugins`): it calls this in each of its processes, before it loads a model."""
-    if MENDED in os.environ:
+    if CPU_ARM in os.environ:
         from vllm.v1.worker import cpu_worker
 
         from workers.engines.vllm_cpu_runner import SeededCPUModelRunner

@@ -71,19 +71,9 @@ class Reference:
             return EffectiveConfig()
         labels = _labels(metrics_text)
         added = account["bytes_of_one_more"]
-        eviction, held = account["eviction"], account["held_by_layer"]
-        plain, whole = account["sixteen_bit_layers"], len(eviction.get("skip_layers", ()))
-        quantized = len(held) - len(plain) if account["cache_dtype"].startswith("fp8") else None
-        windows = {str(eviction.get("window")): len(held) - whole} | ({"none": whole} if whole else {})
-        fields: dict[str, Any] = {
+        fields: dict[str, Any] = _of_layers(account) | {
             "cache_dtype": labels.get("cache_dtype"),
-            "stored_types": account["stored_types"],
-            "sixteen_bit_layers": plain,
-            "eviction": eviction,
             "seen_tokens": account["seen"],
-            "kept_tokens": sum(held) // len(held),
-            "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
-            "windows": windows if eviction["policy"] == "sliding_window" else {},
             "kv_cache_tokens": int(labels["kv_cache_size_tokens"]),
             "kv_cache_bytes": int(labels["kv_cache_memory_bytes"]),
             "kv_tensor_bytes": None if added is None else round(added * account["seen"]),
@@ -94,8 +84,6 @@ class Reference:
             "max_num_batched_tokens": account["max_num_batched_tokens"],
             "model_dtype": account["model_dtype"],
             "calibration": account.get("calibration"),
-            "unit_scale_layers": quantized,
-            "scaled_layers": None if quantized is None else 0,
         }
         seen = {"dtype": account["model_dtype"]}
         return EffectiveConfig(
@@ -111,6 +99,24 @@ class Reference:
     def root_cause(self, log: str) -> str:
         """The last exception of the log, as vLLM's are read."""
         return Vllm().root_cause(log)
+
+
+def _of_layers(account: Mapping[str, Any]) -> dict[str, Any]:
+    """What the account says of layers: how they store, and how many tokens they hold."""
+    eviction, held, plain = account["eviction"], account["held_by_layer"], account["sixteen_bit_layers"]
+    whole = len(eviction.get("skip_layers", ()))
+    windows = {str(eviction.get("window")): len(held) - whole} | ({"none": whole} if whole else {})
+    quantized = len(held) - len(plain) if account["cache_dtype"].startswith("fp8") else None
+    return {
+        "stored_types": account["stored_types"],
+        "sixteen_bit_layers": plain,
+        "eviction": eviction,
+        "kept_tokens": sum(held) // len(held),
+        "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
+        "windows": windows if eviction["policy"] == "sliding_window" else {},
+        "unit_scale_layers": quantized,
+        "scaled_layers": None if quantized is None else 0,
+    }
 
 
 def _account(log: str) -> dict[str, Any] | None:
