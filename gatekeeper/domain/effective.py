@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gatekeeper.domain.kv_budget import kept_by_layer
+from gatekeeper.domain.effective_eviction import of_kept_tokens, of_window
 from gatekeeper.domain.kv_config import (
     Fp8,
     KVConfig,
     KvQuant,
     NoEviction,
     NoQuantization,
-    SlidingWindow,
-    TopK,
     TurboQuant,
     skipped_layers,
 )
 from gatekeeper.domain.kv_memory import layers_in_16_bits
-from gatekeeper.domain.measurement import EffectiveConfig, Evidence
+from gatekeeper.domain.measurement import EffectiveConfig
+from gatekeeper.domain.observation import NOT_SAID, Observation, by_layer
 from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.vllm_flags import same_argument
 
@@ -29,29 +27,7 @@ BYTES_TOLERANCE = 0.02
 SIXTEEN_BIT: Final = ("bfloat16", "float16")
 
 POOL_IS_FIXED: Final = "on CPU the pool has a fixed size, whatever this says"
-NOT_SAID: Final = "the engine did not say"
-NOTHING_TO_EVICT: Final = "the engine's own sequence is too short for anything to be evicted"
 UNKNOWN_ARGUMENT: Final = "the engine reports no setting of this name"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
-    """One setting: what was asked for, what the engine came to, whether that agrees, and how it is known.
-
-    `agrees` is None where that cannot be told; then `reason` says why.
-    """
-
-    setting: str
-    requested: str
-    effective: str | None
-    agrees: bool | None
-    evidence: Evidence | None = None
-    reason: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """Both values in one phrase."""
-        return f"{self.setting}: requested {self.requested}, effective {self.effective or 'not reported'}"
 
 
 def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...]:
@@ -63,8 +39,8 @@ def compare(plan: ArmPlan, effective: EffectiveConfig) -> tuple[Observation, ...
         *_bytes(plan, effective),
         *_scales(plan.config, effective),
         *_calibration(plan.config, effective),
-        *_window(plan.config, effective),
-        *_kept(plan.config, effective),
+        *of_window(plan.config, effective),
+        *of_kept_tokens(plan.config, effective),
         *_fields(plan, effective),
         *_arguments(plan.config, effective),
     )
@@ -110,7 +86,7 @@ def _stored(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observatio
     yield Observation(
         setting="stored_type",
         requested="16-bit" if sixteen_bit else "quantized",
-        effective=_layers(types) or None,
+        effective=by_layer(types) or None,
         agrees=agrees if types else None,
         evidence=effective.evidence.get("stored_types"),
         reason="" if types else NOT_SAID,
@@ -201,76 +177,6 @@ def _calibration(config: KVConfig, effective: EffectiveConfig) -> Iterator[Obser
             agrees=effective.calibration == config.quantization.calibration,
             evidence=effective.evidence.get("calibration"),
         )
-
-
-def _window(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
-    """A sliding window is asked of every layer; what the layers have counts more than the configuration's figure."""
-    if not isinstance(config.eviction, SlidingWindow):
-        return
-    window, layers = config.eviction.window, dict(effective.windows)
-    if len(skipped_layers(config.eviction)) == layers.get("none", 0):
-        layers.pop("none", None)  # which they are, `_kept` looks
-    figures = [effective.sliding_window] if effective.sliding_window is not None else []
-    named = "windows" if layers else "sliding_window"
-    yield Observation(
-        setting="sliding_window",
-        requested=str(window),
-        effective=_layers(layers) or (str(figures[0]) if figures else None),
-        agrees={*layers, *map(str, figures)} == {str(window)} if layers or figures else None,
-        evidence=effective.evidence.get(named),
-        reason="" if layers or figures else NOT_SAID,
-    )
-
-
-def _kept(config: KVConfig, effective: EffectiveConfig) -> Iterator[Observation]:
-    """An eviction policy, by what an engine kept of a sequence of its own.
-
-    Where all of that was to stay, nothing is known; top-k frees nothing, so of it there is the engine's word alone. A
-    window is compared by itself too, and only so where the engine counts no tokens.
-    """
-    if isinstance(config.eviction, NoEviction):
-        return
-    asked = config.eviction.model_dump(mode="json", exclude_none=True)
-    kept, seen = effective.kept_tokens, effective.seen_tokens
-    if kept is None and isinstance(config.eviction, SlidingWindow):
-        return
-    agrees, evidence, reason, shown = None, effective.evidence.get("eviction"), NOT_SAID, None
-    if effective.eviction is not None and kept is not None and seen is not None:
-        by_layer = effective.kept_by_layer or {"0": kept}
-        expected = kept_by_layer(config.eviction, seen, layers=len(by_layer))
-        alike = all(by_layer.get(str(layer)) == tokens for layer, tokens in enumerate(expected))
-        agrees, reason = effective.eviction == asked and alike, ""
-        shown = _policy(effective.eviction)
-        if not isinstance(config.eviction, TopK):
-            shown, evidence = (
-                f"{shown}, {_held(by_layer.values(), seen)}",
-                effective.evidence.get("kept_tokens"),
-            )
-            if agrees and min(expected) == seen:
-                agrees, reason = None, NOTHING_TO_EVICT
-    yield Observation(
-        setting="eviction", requested=_policy(asked), effective=shown, agrees=agrees, evidence=evidence, reason=reason
-    )  # fmt: skip
-
-
-def _held(by_layer: Collection[int], seen: int) -> str:
-    low, high = min(by_layer), max(by_layer)
-    spread = f", from {low} to {high} by layer" if low < high else ""
-    return f"{sum(by_layer) // len(by_layer)} of {seen} tokens kept{spread}"
-
-
-def _policy(document: Mapping[str, Any]) -> str:
-    parameters = ", ".join(f"{name} {value}" for name, value in document.items() if name != "policy")
-    return f"{document.get('policy')} ({parameters})"
-
-
-def _layers(counts: Mapping[str, int]) -> str:
-    """What the layers have, such as `uint8` if all have it, or `uint8 (28 layers), bfloat16 (2 layers)`."""
-    return (
-        next(iter(counts))
-        if len(counts) == 1
-        else ", ".join(f"{name} ({count} layers)" for name, count in counts.items())
-    )
 
 
 # --- reuse, scheduling and passed-through arguments ------------------------------------------------------------------

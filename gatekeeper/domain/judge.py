@@ -15,11 +15,12 @@ from typing import Final
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.basis import Basis
 from gatekeeper.domain.delta import delta_of
-from gatekeeper.domain.effective import Observation, changed, compare, mismatches
+from gatekeeper.domain.effective import changed, compare, mismatches
 from gatekeeper.domain.findings import finding_of, without_power, worst_of
 from gatekeeper.domain.measurement import Role
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import noise_between, speed_noise
+from gatekeeper.domain.observation import Observation
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import WORST
 from gatekeeper.domain.sample import Sample

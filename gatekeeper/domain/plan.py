@@ -208,17 +208,15 @@ def make_plan(
         problems += lacking
     if problems:
         raise InvalidInput(problems)
+    length, seqs = _default_length(change, model, suite), change.deployment.requests_in_flight
     arms = {
         arm: ArmPlan(
-            engine=choice.engine,
-            device=device,
-            model=model,
-            config=config,
-            max_model_len=config.scheduling.max_model_len or _default_length(change, model, suite),
-            max_num_seqs=config.scheduling.max_num_seqs or change.deployment.requests_in_flight,
+            engine=choice.engine, device=device, model=model, config=config,
+            max_model_len=config.scheduling.max_model_len or length,
+            max_num_seqs=config.scheduling.max_num_seqs or seqs,
         )
         for arm, config in configs.items()
-    }
+    }  # fmt: skip
     return Plan(
         change=change, suite=suite, policy=policy, baseline=arms["baseline"], candidate=arms["candidate"],
         engine_reason=choice.reason,

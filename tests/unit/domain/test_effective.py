@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.effective import POOL_IS_FIXED, Observation, changed, compare, mismatches
+from gatekeeper.domain.effective import POOL_IS_FIXED, changed, compare, mismatches
 from gatekeeper.domain.measurement import EffectiveConfig
+from gatekeeper.domain.observation import Observation
 from gatekeeper.domain.plan import ArmPlan
 from tests.fakes.engine import fake_plan
 
