@@ -22,25 +22,33 @@ HOME = Path(os.environ.get("GATEKEEPER_HOME", ".gatekeeper")).absolute()
 ITEMS_PER_TASK = 30
 
 
+def chosen(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
+    """The values of a parameter in the tests of this run."""
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    return [call[parameter] for call in calls if parameter in call]
+
+
 @pytest.fixture(scope="module")
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """One real engine for all faults, and the baseline measured on it by what the rows of this run need."""
     if not is_built(HOME):
         pytest.skip(f"the bundled model is not under {HOME}; `make test` builds it")
-    rows = [item.callspec.params.get("row") for item in request.session.items if hasattr(item, "callspec")]
-    probes = baseline_probes(row.probes for row in rows if isinstance(row, Row))
+    probes = baseline_probes(row.probes for row in chosen(request, "row"))
     with bed(bundled_model(HOME), tmp_path_factory.mktemp("engine"), probes) as up:
         yield up
 
 
 @pytest.fixture(scope="module")
-def plain(engine: Bed, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Any]]:
+def plain(
+    engine: Bed, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Mapping[str, Any]]:
     """Fault -> what lm-eval says of it."""
+    faults = dict.fromkeys(["none", *chosen(request, "fault")])
     output = tmp_path_factory.mktemp("lm-eval") / "results.json"
     command = [
         sys.executable, "-m", "tests.faults.plain_lm_eval",
         "--model", engine.model.name, "--tokenizer", engine.model.source, "--upstream", engine.running.base_url,
-        "--items", str(ITEMS_PER_TASK), "--output", str(output), "--tasks", *SHORT_TASKS, "--faults", *PLAIN,
+        "--items", str(ITEMS_PER_TASK), "--output", str(output), "--tasks", *SHORT_TASKS, "--faults", *faults,
     ]  # fmt: skip
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(

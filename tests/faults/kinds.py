@@ -89,7 +89,8 @@ class Fault:
     """One fault. `reads_tokens`: `choice` needs the tokens of free text, so that the proxy asks the engine for them.
 
     `choice(request, choice, offset)` is the choice that the client gets; `metrics(now, at_boot)` and `log(text)` are
-    texts. `needs_preemptions`: the proxy has to watch that counter around every request.
+    texts. `needs_preemptions`: the proxy has to watch that counter around every request. `needs_concurrency`: requests
+    have to take as long as they do before an engine.
     """
 
     about: str
@@ -98,6 +99,7 @@ class Fault:
     metrics: Callable[[str, str], str] = lambda now, _at_boot: now
     log: Callable[[str], str] = lambda text: text
     needs_preemptions: bool = False
+    needs_concurrency: bool = False
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

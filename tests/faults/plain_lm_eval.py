@@ -2,7 +2,8 @@
 
 Writes fault -> task -> accuracy, or fault -> the error that ended it. Settings are lm-eval's own defaults (three tries
 per request among them) but for the timeout. The proxies run in this process before one engine, which answers an equal
-scoring request once: its answers to those are reproducible to the last bit, and a fault sees each of them anew.
+scoring request once: its answers to those are reproducible to the last bit, and a fault sees each of them anew. Faults
+that concurrency brings about ask it every time, since requests that are answered at once are never under way together.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ def parser() -> argparse.ArgumentParser:
 
 def serve(port: int, upstream: str, faults: Sequence[str]) -> None:
     """Every fault's proxy at a path of its own, in a thread that ends with this program."""
-    client = connected(upstream)
-    client._transport = Remembering(client._transport)
-    proxies = [Mount(f"/{name}", Proxy(fault=FAULTS[name], upstream=client).app()) for name in faults]
+    asking, remembering = connected(upstream), connected(upstream)
+    remembering._transport = Remembering(remembering._transport)
+    clients = {name: asking if FAULTS[name].needs_concurrency else remembering for name in faults}
+    proxies = [Mount(f"/{name}", Proxy(fault=FAULTS[name], upstream=clients[name]).app()) for name in faults]
     config = uvicorn.Config(Starlette(routes=proxies), port=port, log_level="warning", ws="none")
     server = uvicorn.Server(config)
     threading.Thread(target=server.run, daemon=True).start()

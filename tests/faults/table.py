@@ -52,6 +52,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "concurrent": Fault(
         about="damage only while 4 other requests are under way",
         choice=kinds.damaged(kinds.when_concurrent(4)),
+        needs_concurrency=True,
     ),
     "first_batch": Fault(
         about="damage only in the first 16 requests after boot",
