@@ -156,7 +156,11 @@ class ModesProbe(Closed):
 
 
 class SaturatedProbe(Closed):
-    """Teacher-forced decode by an engine of its own whose pool holds `pool_share` of what its requests need at once."""
+    """Teacher-forced decode by an engine of its own whose pool holds `pool_share` of what its requests need at once.
+
+    Sequences should outgrow a block in the middle of their decode: an engine that reads prompts piece by piece admits
+    the later ones only then, and those that grow no more never want for room.
+    """
 
     probe: Literal["saturated"]
     documents: Annotated[int, Field(ge=2, le=32, strict=True)]

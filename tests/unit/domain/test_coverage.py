@@ -16,6 +16,7 @@ from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import BLOCK_MULTIPLE, SaturatedProbe
 from gatekeeper.domain.suite import Suite
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -207,3 +208,11 @@ def test_a_bundled_suite_has_a_probe_for_every_rule_of_its_own_policy(name: str)
         policy=get_policy(suite.policy), device="cpu", allowed_arguments=frozenset(),
     )  # fmt: skip
     assert [seen for seen in foresee(plan) if "the suite has no" in seen.sentence] == []
+
+
+@pytest.mark.parametrize("name", list_names("suites", None))
+def test_sequences_of_a_saturated_pool_outgrow_a_block_when_all_have_been_admitted(name: str) -> None:
+    for probe in get_suite(name).probes:
+        if isinstance(probe, SaturatedProbe):
+            grown = -probe.context_tokens % BLOCK_MULTIPLE
+            assert probe.decode_tokens / 4 < grown < probe.decode_tokens * 3 / 4
