@@ -7,6 +7,7 @@ such that the first n items of a task set are a random sample of it.
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 
 from gatekeeper.stats.sequential import equal_looks
 
@@ -19,3 +20,8 @@ def item_order(item_id: str, seed: int) -> str:
 def batch_ends(items: int, batches: int) -> tuple[int, ...]:
     """Cumulative item counts after each batch, the last one all items."""
     return equal_looks(items, batches)
+
+
+def largest_batch(items: int, batches: int) -> int:
+    """The most items that one batch has, so the most that can be in flight together. Raises ValueError for none."""
+    return max(end - start for start, end in pairwise((0, *batch_ends(items, batches))))

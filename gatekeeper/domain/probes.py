@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.item_order import largest_batch
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.policy import check_task_names
 
@@ -60,6 +61,12 @@ class AccuracyProbe(Closed):
         """By task, the number of items that will be measured; None: unknown."""
         return {task: self._taken(self.expected_items.get(task)) for task in self.tasks}
 
+    @property
+    def in_flight(self) -> int | None:
+        """The most items that are in flight together, those of one batch; None: unknown."""
+        counts = [count for count in self.items.values() if count is not None]
+        return largest_batch(sum(counts), self.batches) if len(counts) == len(self.items) else None
+
     def _taken(self, size: int | None) -> int | None:
         return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
 
@@ -107,6 +114,11 @@ class FidelityProbe(Closed):
     def sequences(self) -> int:
         """Documents times lengths: what is scored in every state of the cache."""
         return self.documents * len(self.context_lengths)
+
+    @property
+    def in_flight(self) -> int:
+        """The most sequences that are in flight together, those of one batch."""
+        return largest_batch(self.documents, self.batches) * len(self.context_lengths)
 
 
 class ModesProbe(Closed):
@@ -204,6 +216,11 @@ class RetrievalProbe(Closed):
         """By family and prompt set, the number of items that will be measured."""
         cells = len(self.context_tokens) * self.items_per_cell
         return {**{str(family): cells for family in self.families}, **self.prompt_sets}
+
+    @property
+    def in_flight(self) -> int:
+        """The most items that are in flight together, those of one batch."""
+        return largest_batch(sum(self.items.values()), self.batches)
 
     def items_between(self, start: int, end: int) -> int:
         """The number of items whose length is asked for in [start, end); of prompt sets no length is known."""

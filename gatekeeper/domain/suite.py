@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.item_order import largest_batch
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.probes import (
     FREE_PROMPT_TOKENS,
@@ -117,20 +118,17 @@ class Suite(Closed):
     def quality_requests(self) -> int | None:
         """The most requests that can be in flight while quality is measured; None: that is known only at the run.
 
-        In `chunked` mode, alone of all, there is one at a time.
+        No item waits for those of another batch. In `chunked` mode, alone of all, there is one at a time.
         """
         items: list[int | None] = [0]
         for probe in self.probes:
             match probe:
-                case FidelityProbe():
-                    items.append(probe.sequences)
+                case FidelityProbe() | AccuracyProbe() | RetrievalProbe():
+                    items.append(probe.in_flight)
                 case ModesProbe() | SaturatedProbe():
                     items.append(probe.documents)
                 case FreeDecodeProbe():
                     items.append(2 * probe.prompts)
-                case AccuracyProbe() | RetrievalProbe():
-                    counts = list[int | None](probe.items.values())
-                    items.append(None if None in counts else sum(count or 0 for count in counts))
                 case PerformanceProbe() | CapacityProbe():
                     pass
                 case _:
@@ -144,10 +142,11 @@ class Suite(Closed):
             for probe in self.probes
             if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
-        forced += [(p.longest_context, p.documents) for p in self.probes if isinstance(p, FidelityProbe)]
+        scored = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        forced += [(p.longest_context, largest_batch(p.documents, p.batches)) for p in scored]
         free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
-            (max(p.context_tokens), p.items_per_cell * len(p.families))
+            (max(p.context_tokens), min(p.items_per_cell * len(p.families), p.in_flight))
             for p in self.probes
             if isinstance(p, RetrievalProbe)
         ]

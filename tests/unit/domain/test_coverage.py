@@ -79,6 +79,29 @@ def test_an_undeclared_load_is_covered_by_what_is_run() -> None:
 
 
 @pytest.mark.parametrize(
+    "probe",
+    [
+        {"probe": "fidelity", "documents": 10, "context_tokens": [64, 128], "decode_tokens": 16, "batches": 4},
+        {"probe": "accuracy", "tasks": ["a", "b"], "expected_items": {"a": 10, "b": 12}, "batches": 4},
+        {"probe": "retrieval", "families": ["needle"], "context_tokens": [256], "items_per_cell": 22, "batches": 4},
+    ],
+)  # fmt: skip
+def test_items_of_two_batches_are_never_in_flight_together(probe: dict[str, Any]) -> None:
+    batched = Suite.model_validate(
+        {"name": "batched", "description": "", "stop_early": True, "probes": [probe]}
+    )
+    assert batched.quality_requests == 6
+
+
+def test_prompts_of_two_batches_do_not_share_an_engine_step() -> None:
+    probe = {"probe": "fidelity", "documents": 8, "context_tokens": 100, "decode_tokens": 16, "batches": 4}
+    batched = Suite.model_validate(
+        {"name": "batched", "description": "", "stop_early": True, "probes": [probe]}
+    )
+    assert batched.prompt_tokens_in_flight(concurrency=16) == 200
+
+
+@pytest.mark.parametrize(
     ("eviction", "evicts"),
     [
         ({"policy": "none"}, True),
