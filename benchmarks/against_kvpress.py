@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeAlias
@@ -25,8 +25,8 @@ from gatekeeper.domain.kv_config import KVConfig, StreamingLlm
 from workers.engines.reference.codecs import Cast
 from workers.engines.reference.layers import SequenceLayer
 from workers.engines.reference.loading import load_model
-from workers.engines.reference.policies import Policy, Prompt, Selector, tova
-from workers.engines.reference.runner import Runner
+from workers.engines.reference.policies import KeepAll, Policy, Prompt, Selector, Step, tova
+from workers.engines.reference.runner import Context, Runner
 from workers.engines.reference.store import Store
 
 Alteration: TypeAlias = Callable[[Policy, int], Policy]
@@ -132,34 +132,78 @@ def config_of(theirs: Kept) -> KVConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One text. `alike`: by layer and KV head, the tokens that both keep over those that either does (Jaccard)."""
+    """A row for one text. `alike`: by layer and KV head, the tokens that both keep over those that either does."""
 
+    row: Row
+    theirs: Kept
     kept: float
     alike: Sequence[float]
     nll: float
 
 
-def compared(model: Any, row: Row, theirs: Kept) -> Compared:
-    """Our policy on the same tokens."""
-    layers = model.config.num_hidden_layers
-    kept = [len(layer[0]) for layer in theirs.kept] or [CONTEXT] * layers
-    runner = AsKvpress(
+class Remembering(KeepAll):
+    """Keeps the last step, which after a prompt in one piece is all that a selector is told."""
+
+    step: Step
+
+    def after_step(self, step: Step) -> torch.Tensor | None:
+        """All stay."""
+        self.step = step
+        return None
+
+
+def runner_of(model: Any, row: Row, theirs: Kept) -> AsKvpress:
+    """Our policy, with what kvpress keeps in each layer at hand."""
+    kept = [len(heads[0]) for heads in theirs.kept] or [CONTEXT] * model.config.num_hidden_layers
+    return AsKvpress(
         model=model, config=config_of(theirs), piece=None, rows=1, alteration=row.alteration, kept=kept
     )
-    context = runner.read_prompt(theirs.tokens[:CONTEXT])
-    ours = [layer.positions.tolist() for layer in context.layers]
-    following = theirs.tokens[CONTEXT:]
-    held = context.held_tokens
-    rows = list(forced(runner, [context], [following]))
-    return Compared(
-        kept=held,
-        alike=[
-            jaccard(one, other)
-            for layer, same in zip(ours, theirs.kept, strict=False)
-            for one, other in zip(layer, same, strict=True)
-        ],
-        nll=-fmean(float(logprobs[0, token]) for logprobs, token in zip(rows, following, strict=True)),
-    )
+
+
+def compressed(runner: AsKvpress, tokens: Sequence[int], whole: Context) -> Context:
+    """A prompt under a policy; a selector works on what was computed once, since its prompt sees all of itself."""
+    layers = runner.new_layers()
+    if not isinstance(layers[0].policy, Selector):
+        return runner.read_prompt(tokens)
+    for layer, full in zip(layers, whole.layers, strict=True):
+        assert isinstance(full.policy, Remembering)
+        step = full.policy.step
+        layer.append(step.keys[None], step.values[None])
+        layer.policy.after_step(step)
+        layer.end_prompt()
+    return Context(layers=layers, next_logprobs=whole.next_logprobs, pieces=whole.pieces)
+
+
+@torch.inference_mode()
+def compared(model: Any, recorded: Sequence[Kept]) -> Iterator[Compared]:
+    """All rows for one text, those of a share decoded together; `recorded`: what kvpress did with it."""
+    prompt, following = recorded[0].tokens[:CONTEXT], recorded[0].tokens[CONTEXT:]
+    remembering = Row(name="", policy=FULL, alteration=lambda _policy, _kept: Remembering())
+    everything = replace(recorded[0], policy=FULL, kept=[])
+    whole = runner_of(model, remembering, everything).read_prompt(prompt)
+    for share in sorted({theirs.share for theirs in recorded}):
+        pairs = [
+            (row, one) for row in ROWS for one in recorded if (one.policy, one.share) == (row.policy, share)
+        ]
+        contexts = [compressed(runner_of(model, *pair), prompt, whole) for pair in pairs]
+        kept = [
+            (context.held_tokens, likenesses(context, one))
+            for context, (_, one) in zip(contexts, pairs, strict=True)
+        ]
+        decoder = Runner(model=model, config=KVConfig(), piece=None, rows=len(contexts))
+        logprobs = torch.stack(list(forced(decoder, contexts, [following] * len(contexts))), dim=1)
+        nlls = -logprobs[:, range(len(following)), following].mean(-1)
+        for (row, one), (held, alike), nll in zip(pairs, kept, nlls.tolist(), strict=True):
+            yield Compared(row=row, theirs=one, kept=held, alike=alike, nll=nll)
+
+
+def likenesses(context: Context, theirs: Kept) -> list[float]:
+    """By layer and KV head, of what is in the cache after the prompt."""
+    return [
+        jaccard(one, other)
+        for layer, heads in zip(context.layers, theirs.kept, strict=False)
+        for one, other in zip(layer.positions.tolist(), heads, strict=True)
+    ]
 
 
 def jaccard(one: Sequence[int], other: Sequence[int]) -> float:
@@ -167,27 +211,30 @@ def jaccard(one: Sequence[int], other: Sequence[int]) -> float:
     return len({*one} & {*other}) / len({*one} | {*other})
 
 
-def line(row: Row, theirs: Sequence[Kept], ours: Sequence[Compared]) -> str:
-    """A row of the table, over the texts of one share."""
-    alike = [value for one in ours for value in one.alike] or [1.0]
-    kept = [len(heads[0]) for one in theirs for heads in one.kept] or [CONTEXT]
+def line(found: Sequence[Compared]) -> str:
+    """A row of the table, over all texts."""
+    alike = [value for one in found for value in one.alike] or [1.0]
+    theirs = [len(heads[0]) for one in found for heads in one.theirs.kept] or [CONTEXT]
     return (
-        f"| {row.name} | {theirs[0].share:.1f} | {fmean(one.kept for one in ours):.1f} | {fmean(kept):.1f} |"
-        f" {fmean(alike):.4f} | {min(alike):.3f} | {fmean(one.nll for one in ours):.4f} |"
-        f" {fmean(one.nll for one in theirs):.4f} |"
+        f"| {found[0].row.name} | {found[0].theirs.share:.1f} | {fmean(one.kept for one in found):.1f} |"
+        f" {fmean(theirs):.1f} | {fmean(alike):.4f} | {min(alike):.3f} |"
+        f" {fmean(one.nll for one in found):.4f} | {fmean(one.theirs.nll for one in found):.4f} |"
     )
 
 
 def table(model: Any, recorded: Sequence[Kept]) -> Iterator[str]:
-    """The table of docs/methods.md, row by row."""
+    """The table of docs/methods.md."""
     yield (
         "| method | evicted | kept per layer, ours | kvpress | alike, mean | least | NLL, ours | kvpress |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
+    texts = dict.fromkeys(one.text for one in recorded)
+    found = [
+        each for text in texts for each in compared(model, [one for one in recorded if one.text == text])
+    ]
     for row in ROWS:
-        for share in sorted({one.share for one in recorded if one.policy == row.policy}):
-            theirs = [one for one in recorded if (one.policy, one.share) == (row.policy, share)]
-            yield line(row, theirs, [compared(model, row, one) for one in theirs])
+        for share in sorted({each.theirs.share for each in found if each.row == row}):
+            yield line([each for each in found if (each.row, each.theirs.share) == (row, share)])
 
 
 def load(file: Path) -> list[Kept]:
@@ -199,7 +246,7 @@ def load(file: Path) -> list[Kept]:
 
 
 def main(source: str, file: Path) -> None:
-    """Print the table as it grows."""
+    """Print the table."""
     torch.set_num_threads(1)
     model = load_model(source, dtype=torch.float32, device="cpu")
     for text in table(model, load(file)):

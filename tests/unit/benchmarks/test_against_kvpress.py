@@ -8,8 +8,19 @@ import against_kvpress
 import kvpress_kept
 import pytest
 import torch
-from against_kvpress import ROWS, Row, as_it_is, compared, config_of, jaccard, line, once_after_the_prompt
+from against_kvpress import (
+    ROWS,
+    Compared,
+    Row,
+    as_it_is,
+    compared,
+    jaccard,
+    line,
+    once_after_the_prompt,
+    runner_of,
+)
 from kvpress_kept import FULL, PRESSES, Kept, mean_nll, places, watch
+from methods import forced
 
 from tests.unit.reference.tiny import KV_HEADS, LAYERS, model, tokens
 from workers.engines.reference.layers import SequenceLayer
@@ -35,24 +46,36 @@ def newest(count: int) -> list[list[list[int]]]:
 
 
 def layers_of(row: Row, theirs: Kept) -> list[SequenceLayer]:
-    kept = [len(layer[0]) for layer in theirs.kept]
-    runner = against_kvpress.AsKvpress(
-        model=model(), config=config_of(theirs), piece=None, rows=1, alteration=row.alteration, kept=kept
-    )
-    return list(runner.read_prompt(TEXT[:CONTEXT]).layers)
+    return list(runner_of(model(), row, theirs).read_prompt(TEXT[:CONTEXT]).layers)
 
 
 def test_without_eviction_both_parts_measure_the_same_likelihood() -> None:
-    ours = compared(model(), Row(name="full", policy=FULL), record(FULL, [], share=0.0))
+    (ours,) = compared(model(), [record(FULL, [], share=0.0)])
     assert ours.nll == pytest.approx(mean_nll(model("sdpa"), TEXT, None), abs=1e-5)
+
+
+def test_rows_decoded_together_are_what_each_is_by_itself() -> None:
+    """By the engine's own way through prompt and decode, of which the benchmark takes a short cut."""
+    theirs = [record(policy, newest(60), share=0.5) for policy in PRESSES]
+    found = list(compared(model(), theirs))
+    assert [each.row for each in found] == list(ROWS[1:])
+    for each in found:
+        run = runner_of(model(), each.row, each.theirs)
+        context = run.read_prompt(TEXT[:CONTEXT])
+        alike = [
+            jaccard(heads, newest(60)[0][0]) for layer in context.layers for heads in layer.positions.tolist()
+        ]
+        assert (each.kept, each.alike) == (context.held_tokens, alike)
+        rows = list(forced(run, [context], [TEXT[CONTEXT:]]))
+        nll = -sum(float(row[0, token]) for row, token in zip(rows, TEXT[CONTEXT:], strict=True)) / len(rows)
+        assert each.nll == pytest.approx(nll, abs=1e-5)
 
 
 @pytest.mark.parametrize("row", ROWS[1:], ids=lambda row: f"{row.policy} {row.alteration.__name__}")
 def test_a_row_agrees_with_itself_and_keeps_the_share(row: Row) -> None:
     kept = [layer.positions.tolist() for layer in layers_of(row, record(row.policy, newest(64)))]
-    ours = compared(model(), row, record(row.policy, kept))
-    assert set(ours.alike) == {1.0}
-    assert ours.kept == 64
+    found = [each for each in compared(model(), [record(row.policy, kept)]) if each.row == row]
+    assert [(set(each.alike), each.kept) for each in found] == [({1.0}, 64)]
 
 
 def test_every_press_has_a_row_as_our_policy_is() -> None:
@@ -98,7 +121,7 @@ def test_a_watched_press_still_compresses_and_tells_what_it_kept() -> None:
 def test_a_line_has_shares_of_tokens_that_both_keep() -> None:
     assert jaccard([1, 2, 3], [2, 3, 4]) == 0.5
     theirs = replace(record("knorm", newest(64)), nll=2.0)
-    ours = [against_kvpress.Compared(kept=64.0, alike=[0.5, 1.0], nll=1.5)]
-    assert line(Row(name="Knorm", policy="knorm"), [theirs], ours) == (
+    row = Row(name="Knorm", policy="knorm")
+    assert line([Compared(row=row, theirs=theirs, kept=64.0, alike=[0.5, 1.0], nll=1.5)]) == (
         "| Knorm | 0.5 | 64.0 | 64.0 | 0.7500 | 0.500 | 1.5000 | 2.0000 |"
     )
