@@ -1,7 +1,7 @@
 """The reference engine's eviction policies beside NVIDIA's kvpress: which tokens stay, and what is lost by it.
 
 `python benchmarks/against_kvpress.py MODEL FILE` runs what `kvpress_kept` has written into FILE once more on the
-reference engine, with the same tokens and shares, and prints the table of docs/methods.md. Both compute and store in 32
+reference engine, with the same tokens and shares, and prints a table. Both compute and store in 32
 bits. Where the two are known to differ, a further row has our policy changed to what kvpress does: where it then
 agrees, the change is the whole difference.
 """
@@ -223,7 +223,7 @@ def line(found: Sequence[Compared]) -> str:
 
 
 def table(model: Any, recorded: Sequence[Kept]) -> Iterator[str]:
-    """The table of docs/methods.md."""
+    """Header and rows."""
     yield (
         "| method | evicted | kept per layer, ours | kvpress | alike, mean | least | NLL, ours | kvpress |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
