@@ -215,6 +215,7 @@ def observed_attention(prompt: Prompt) -> torch.Tensor:
 def snapkv(prompt: Prompt) -> torch.Tensor:
     """Mean attention of the observation window, pooled over neighbours; the window itself stays (SnapKV).
 
+    Neighbours that are not there, before the text and in the window, count as zeros, as in the authors' code.
     No attention weight exceeds 1, so the window scores more, and the newest of it most: that is what is left of the
     window under a budget that is smaller still.
     """
@@ -223,9 +224,7 @@ def snapkv(prompt: Prompt) -> torch.Tensor:
     weights = observed_attention(prompt).mean((1, 2))[:, :-window]
     if not weights.shape[-1]:
         return newest
-    pooled = torch.nn.functional.avg_pool1d(
-        weights, SNAPKV_KERNEL, stride=1, padding=SNAPKV_KERNEL // 2, count_include_pad=False
-    )
+    pooled = torch.nn.functional.avg_pool1d(weights, SNAPKV_KERNEL, stride=1, padding=SNAPKV_KERNEL // 2)
     return torch.cat((pooled, newest), dim=-1)
 
 
