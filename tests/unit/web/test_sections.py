@@ -166,7 +166,8 @@ def test_the_facts_name_engine_policy_and_origin() -> None:
 
 def test_mismatches_come_first_and_are_counted() -> None:
     section = settings_section(samples.detail(*samples.not_applied()))
-    candidate = next(arm for arm in section.arms if arm.arm == "candidate")
+    assert [arm.arm for arm in section.arms] == ["candidate", "baseline"]
+    candidate = section.arms[0]
     assert section.mismatches == sum(line.is_mismatch for line in candidate.lines) == 3
     first = candidate.lines[0]
     assert (first.setting, first.requested, first.effective) == ("cache_dtype", "fp8_e4m3", "auto")
