@@ -127,9 +127,7 @@ def summary(
     verdict: Verdict, findings: Sequence[Finding], deltas: Sequence[Delta], coverage_gaps: Sequence[str]
 ) -> str:
     """The verdict's sentence: what decided it first, then the other quality figures, then gain and speed."""
-    blocking = [finding for finding in findings if finding.rule.severity == "block"]
-    deciding = [finding for finding in blocking if finding.outcome in _DECIDES[verdict]]
-    deciding += [finding for finding in blocking if finding.outcome is Outcome.WAIVED]
+    deciding = _deciding(verdict, findings)
     first = [_phrase(finding) for finding in deciding]
     if verdict is Verdict.INVALID and coverage_gaps:
         first.insert(0, f"coverage: {', '.join(coverage_gaps)}")
@@ -158,6 +156,23 @@ _DECIDES = {
     Verdict.INVALID: (Outcome.NOT_EXERCISED, Outcome.MISSING),
     Verdict.ERROR: (Outcome.ERRORED,),
 }
+
+
+def _deciding(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
+    blocking = [finding for finding in findings if finding.rule.severity == "block"]
+    deciding = [finding for finding in blocking if finding.outcome in _DECIDES[verdict]]
+    return deciding + [finding for finding in blocking if finding.outcome is Outcome.WAIVED]
+
+
+def in_parts(verdict: Verdict, sentence: str, findings: Sequence[Finding]) -> tuple[tuple[str, ...], str]:
+    """A verdict's sentence without its word, for a list: what decided, finding by finding, and all else.
+
+    No finding stands alone where the sentence does not begin with the findings that decided.
+    """
+    text = sentence.removeprefix(f"{verdict}: ")
+    reasons = tuple(_phrase(finding) for finding in _deciding(verdict, findings))
+    lead = "; ".join(reasons)
+    return (reasons, text[len(lead) :].lstrip("; .")) if lead and text.startswith(lead) else ((), text)
 
 
 def _title(metric: str, mode: str, group: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from gatekeeper.domain.verdict import Finding, SettingRow
+from gatekeeper.domain.meaning import MEANINGS
+from gatekeeper.domain.sentence import in_parts
+from gatekeeper.domain.verdict import Finding, Outcome, SettingRow, Verdict
 from gatekeeper.reporting.figures import (
     CONTEXT_COLUMNS,
     context_rows,
@@ -23,8 +26,25 @@ from gatekeeper.reporting.view import RunView
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!])")
 
 
+MARKS: Final[Mapping[Verdict | Outcome, str]] = {
+    Verdict.PASS: "\N{WHITE HEAVY CHECK MARK}",
+    Verdict.FAIL: "\N{CROSS MARK}",
+    Verdict.INCONCLUSIVE: "\N{BLACK QUESTION MARK ORNAMENT}",
+    Verdict.INVALID: "\N{NO ENTRY SIGN}",
+    Verdict.ERROR: "\N{WARNING SIGN}",
+    Outcome.PASSED: "\N{WHITE HEAVY CHECK MARK}",
+    Outcome.REGRESSED: "\N{CROSS MARK}",
+    Outcome.INCONCLUSIVE: "\N{BLACK QUESTION MARK ORNAMENT}",
+    Outcome.NOT_EXERCISED: "\N{NO ENTRY SIGN}",
+    Outcome.MISSING: "\N{NO ENTRY SIGN}",
+    Outcome.ERRORED: "\N{WARNING SIGN}",
+    Outcome.WAIVED: "\N{WAVING WHITE FLAG}",
+}
+"""A glance's worth, always beside the word."""
+
+
 def render_markdown(run: RunView) -> str:
-    """Heading, sentence, findings; what was measured besides and the settings are folded away."""
+    """What happened, what to do, what was changed and why; what passed and all else is folded away."""
     return "\n".join(_lines(run)) + "\n"
 
 
@@ -34,15 +54,12 @@ def escaped(text: str) -> str:
 
 
 def _lines(run: RunView) -> Iterator[str]:
-    yield f"### {run.word}: {escaped(run.name)}"
-    if run.sentence:
-        yield f"\n{escaped(run.sentence)}"
-    if run.findings:
+    yield f"### {MARKS[run.verdict] + ' ' if run.verdict else ''}{run.word}: {escaped(run.name)}"
+    yield from _answer(run)
+    yield from _findings(run.findings)
+    if run.notes:
         yield ""
-        yield from table(
-            ("outcome", "metric", "mode", "estimate", "limit", "n", "detail"), _finding_rows(run.findings)
-        )
-    yield from (f"\n> {escaped(note)}" for note in run.notes)
+        yield from (f"> - {escaped(note)}" for note in run.notes)
     if run.unruled_deltas:
         yield from _folded("Measured, no rule", list(_delta_table(run)))
     contexts = context_rows(run.deltas, run.noise)
@@ -60,6 +77,47 @@ def _lines(run: RunView) -> Iterator[str]:
     yield f"Run: {link}"
 
 
+def _answer(run: RunView) -> Iterator[str]:
+    """What it means for the rollout, where the evidence is, what was changed, and what decided."""
+    meaning = MEANINGS[run.verdict] if run.verdict else None
+    said = [f"**{meaning.gate}.**", *([meaning.advice] if run.run_id else [])] if meaning else []
+    if run.url:
+        said.append(f"[The evidence]({run.url}), [item by item]({run.url}/items).")
+    if said:
+        yield "\n" + " ".join(said)
+    changed = [
+        f"{escaped(row.setting)} {escaped(row.baseline)} \N{RIGHTWARDS ARROW} **{escaped(row.candidate)}**"
+        for row in run.differences
+    ]
+    if changed:
+        yield f"\nThe change{f' to {escaped(run.model)}' if run.model else ''}: {', '.join(changed)}"
+    if run.verdict and run.sentence:
+        reasons, besides = in_parts(run.verdict, run.sentence, run.findings)
+        yield ""
+        yield from (f"- {_sentence(reason)}" for reason in reasons)
+        if besides:
+            yield ("\n" if reasons else "") + _sentence(besides)
+
+
+def _sentence(text: str) -> str:
+    return escaped(text[:1].upper() + text[1:])
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """What did not pass, what passed folded away; a detail only where it says more than its line."""
+    passed = [finding for finding in findings if finding.outcome is Outcome.PASSED]
+    others = [finding for finding in findings if finding.outcome is not Outcome.PASSED]
+    header = ("outcome", "metric", "mode", "estimate", "limit", "n")
+    if others:
+        yield ""
+        yield from table((*header, "detail"), [(*_finding_row(found), _detail(found)) for found in others])
+    if passed:
+        count = f"{len(passed)} rule{'s' if len(passed) > 1 else ''} passed"
+        yield from _folded(
+            f"{MARKS[Outcome.PASSED]} {count}", list(table(header, list(map(_finding_row, passed))))
+        )
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table, line by line."""
     yield f"| {' | '.join(header)} |"
@@ -74,19 +132,19 @@ def _folded(summary: str, lines: Sequence[str]) -> Iterator[str]:
     yield "\n</details>"
 
 
-def _finding_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
-    return [
-        (
-            str(finding.outcome),
-            of_group(finding.metric, finding.group),
-            finding.mode,
-            interval(finding.delta) if finding.delta else "-",
-            limit(finding.rule),
-            str(finding.delta.n) if finding.delta else "-",
-            finding.detail,
-        )
-        for finding in findings
-    ]
+def _detail(finding: Finding) -> str:
+    return "" if finding.outcome is Outcome.REGRESSED else finding.detail
+
+
+def _finding_row(finding: Finding) -> tuple[str, ...]:
+    return (
+        f"{MARKS[finding.outcome]} {finding.outcome}",
+        of_group(finding.metric, finding.group),
+        finding.mode,
+        interval(finding.delta) if finding.delta else "-",
+        limit(finding.rule),
+        str(finding.delta.n) if finding.delta else "-",
+    )
 
 
 def _delta_table(run: RunView) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gatekeeper.domain.differences import Difference, differences
 from gatekeeper.domain.errors import GatekeeperError
 from gatekeeper.domain.verdict import Delta, EngineInfo, Finding, Noise, SettingRow, Verdict
 
@@ -31,6 +32,7 @@ class RunView(BaseModel):
     findings: tuple[Finding, ...] = ()
     deltas: tuple[Delta, ...] = ()
     noise: Noise | None = None
+    requested: dict[str, Any] = {}
     settings: tuple[SettingRow, ...] = ()
     engine: EngineInfo | None = None
     notes: tuple[str, ...] = ()
@@ -45,6 +47,13 @@ class RunView(BaseModel):
     def word(self) -> str:
         """The verdict, or the state of a run that has none."""
         return str(self.verdict) if self.verdict else self.state.upper()
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What the change changes; nothing where the configurations are not both known."""
+        if not {"baseline", "candidate"} <= self.requested.keys():
+            return ()
+        return differences(self.requested["baseline"], self.requested["candidate"])
 
     @property
     def unruled_deltas(self) -> tuple[Delta, ...]:

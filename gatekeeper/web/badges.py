@@ -23,14 +23,6 @@ class Badge:
     tone: Tone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Meaning:
-    """What a verdict means for the rollout, and what to do next."""
-
-    gate: str
-    advice: str
-
-
 VERDICTS: Final[Mapping[Verdict, Badge]] = {
     Verdict.PASS: Badge(word="PASS", symbol="check", tone="pass"),
     Verdict.FAIL: Badge(word="FAIL", symbol="cross", tone="fail"),
@@ -65,26 +57,6 @@ STATES: Final[Mapping[RunState, Badge]] = {
     RunState.RUNNING: Badge(word="RUNNING", symbol="dot", tone="live"),
     RunState.FINISHED: Badge(word="FINISHED", symbol="dot", tone="quiet"),
     RunState.CANCELLED: Badge(word="CANCELLED", symbol="dash", tone="quiet"),
-}
-
-MEANINGS: Final[Mapping[Verdict, Meaning]] = {
-    Verdict.PASS: Meaning(gate="Gate open", advice="Every blocking rule was shown to hold."),
-    Verdict.FAIL: Meaning(
-        gate="Gate closed",
-        advice="At least one rule proved a regression. Keep the baseline, or propose a gentler change.",
-    ),
-    Verdict.INCONCLUSIVE: Meaning(
-        gate="Gate closed",
-        advice="The evidence is sound but too small to decide. The findings say how many items would.",
-    ),
-    Verdict.INVALID: Meaning(
-        gate="Gate closed",
-        advice="The evidence does not speak about this change. Mend what the sentence names and submit it again.",
-    ),
-    Verdict.ERROR: Meaning(
-        gate="Gate closed",
-        advice="Something around the engine failed. This does not count against the candidate; retry the run.",
-    ),
 }
 
 

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gatekeeper.domain.meaning import MEANINGS
 from gatekeeper.domain.run import RunState
-from gatekeeper.domain.sentence import GAIN_FLOOR
+from gatekeeper.domain.sentence import GAIN_FLOOR, in_parts
 from gatekeeper.domain.verdict import Delta, Finding, Verdict
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web import badges, figures, links
 from gatekeeper.web.badges import Badge
 from gatekeeper.web.run_list import OPEN_STATES, ProgressView, progress_view
+from gatekeeper.web.sections.next_steps import Step, next_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,13 +28,18 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The verdict in words. `progress`: only while there is none."""
+    """The verdict in words. `progress`: only while there is none.
+
+    `reasons`: the findings that decided, where the sentence begins with them; `sentence` is then the rest.
+    """
 
     badge: Badge
+    reasons: tuple[str, ...]
     sentence: str
     gate: str
     advice: str
     progress: ProgressView | None
+    steps: tuple[Step, ...]
     actions: tuple[Action, ...]
 
 
@@ -69,14 +76,20 @@ WAITING: Final = {
 
 def answer(run: RunDetail, *, base_url: str, needs_token: bool) -> Answer:
     """The verdict, or where the run is."""
-    meaning = badges.MEANINGS.get(run.verdict) if run.verdict else None
-    sentence = run.sentence or WAITING[run.state]
+    meaning = MEANINGS.get(run.verdict) if run.verdict else None
+    reasons, sentence = (
+        in_parts(run.verdict, run.sentence, run.findings)
+        if run.verdict and run.sentence
+        else ((), WAITING[run.state])
+    )
     return Answer(
         badge=badges.of_run(run.state, run.verdict),
-        sentence=_capitalised(sentence.removeprefix(f"{run.verdict}: ")),
+        reasons=tuple(map(_capitalised, reasons)),
+        sentence=_capitalised(sentence),
         gate=meaning.gate if meaning else "Gate closed",
         advice=_advice(run),
         progress=progress_view(run),
+        steps=next_steps(run, can_waive=not needs_token),
         actions=tuple(_actions(run, base_url, needs_token=needs_token)),
     )
 
@@ -86,7 +99,7 @@ def _advice(run: RunDetail) -> str:
         return "Only PASS opens the gate."
     if run.verdict is Verdict.PASS and run.waivers:
         return "Every blocking rule was shown to hold or is waived."
-    return badges.MEANINGS[run.verdict].advice
+    return MEANINGS[run.verdict].advice
 
 
 def tiles(run: RunDetail) -> Tiles | None:

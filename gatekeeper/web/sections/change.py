@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gatekeeper.domain.change import Slo
+from gatekeeper.domain.differences import Difference, differences
 from gatekeeper.domain.plan import Plan
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web.run_list import ref_label
 from gatekeeper.web.times import Moment, duration, moment
-
-UNSET = "not set"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """One setting of the configuration in which the arms differ."""
-
-    setting: str
-    baseline: str
-    candidate: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,19 +35,8 @@ class ChangeSection:
 def change_section(run: RunDetail, plan: Plan, *, now: datetime) -> ChangeSection:
     """Describe the change."""
     facts = [fact for fact in _facts(run, plan, now) if fact.text or fact.moment]
-    return ChangeSection(differences=differences(plan), facts=tuple(facts))
-
-
-def differences(plan: Plan) -> tuple[Difference, ...]:
-    """The settings in which the arms' configurations differ, named as in a change file."""
-    before, after = (
-        dict(_flat(arm.config.model_dump(mode="json"))) for arm in (plan.baseline, plan.candidate)
-    )
-    return tuple(
-        Difference(setting=name, baseline=_shown(before.get(name)), candidate=_shown(after.get(name)))
-        for name in sorted(before.keys() | after.keys(), key=_rank)
-        if before.get(name) != after.get(name)
-    )
+    before, after = (arm.config.model_dump(mode="json") for arm in (plan.baseline, plan.candidate))
+    return ChangeSection(differences=differences(before, after), facts=tuple(facts))
 
 
 def _facts(run: RunDetail, plan: Plan, now: datetime) -> Iterator[Fact]:
@@ -98,27 +76,3 @@ def _took(run: RunDetail) -> str:
     if run.started_at is None or run.finished_at is None:
         return ""
     return duration(run.finished_at - run.started_at)
-
-
-def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value
-
-
-def _rank(setting: str) -> tuple[bool, bool, str]:
-    """Quantization and eviction first, their names before their parameters."""
-    is_axis = setting.startswith(("quantization.", "eviction."))
-    return not is_axis, not setting.endswith((".scheme", ".policy")), setting
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case None:
-            return UNSET
-        case bool():
-            return "on" if value else "off"
-        case _:
-            return str(value)

@@ -46,8 +46,9 @@ class SettingsSection:
 
 
 def settings_section(run: RunDetail) -> SettingsSection:
-    """The comparison of every arm that started, mismatches first."""
-    names = dict.fromkeys(row.arm for row in run.settings)
+    """The comparison of every arm that started, mismatches first: arms that have any, and in each arm its own."""
+    differing = {row.arm for row in run.settings if row.agrees is False}
+    names = sorted(dict.fromkeys(row.arm for row in run.settings), key=lambda name: name not in differing)
     return SettingsSection(
         arms=tuple(ArmSettings(arm=name, lines=_lines(run, name)) for name in names),
         mismatches=sum(row.agrees is False for row in run.settings),

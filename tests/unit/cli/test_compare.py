@@ -43,7 +43,7 @@ def test_every_format_can_be_had(logs: dict[str, Path], run: Run, tmp_path: Path
     words = ("compare", logs["good"], logs["bad"], "--policy", "default", "--format")
     document = json.loads(run(*words, "json").stdout)
     assert (document["verdict"], document["run_id"], document["policy"]) == ("FAIL", None, "default")
-    assert run(*words, "markdown").stdout.startswith("### FAIL: bad against good")
+    assert run(*words, "markdown").stdout.startswith("### \N{CROSS MARK} FAIL: bad against good")
     target = tmp_path / "report.xml"
     written = run(*words, "junit", "--output", target)
     assert (written.exit_code, written.stdout.splitlines()[0]) == (1, "FAIL  bad against good")

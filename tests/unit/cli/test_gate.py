@@ -214,7 +214,7 @@ def test_one_run_can_be_reported_in_several_formats(
     service: FakeService, run: Run, change: Path, tmp_path: Path
 ) -> None:
     service.plays(document(Verdict.FAIL))
-    names = {"markdown": "### FAIL", "sarif": '"level": "error"', "junit": "<failure"}
+    names = {"markdown": "### \N{CROSS MARK} FAIL", "sarif": '"level": "error"', "junit": "<failure"}
     words = [word for name in names for word in ("--report", f"{name}={tmp_path / name}")]
     assert run("gate", change, *words, "--server", service.url).exit_code == 1
     assert {

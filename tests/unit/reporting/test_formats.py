@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.domain.sentence import summary
 from gatekeeper.domain.verdict import Outcome, Verdict
 from gatekeeper.reporting import RENDERERS
+from gatekeeper.reporting.markdown import MARKS
 from gatekeeper.reporting.view import UnknownFormat
-from tests.unit.reporting.samples import document, finding
+from tests.unit.reporting.samples import CAPACITY, KL, document, finding
 
 CLOSED = [verdict for verdict in Verdict if verdict is not Verdict.PASS]
 
@@ -85,7 +87,39 @@ def test_junit_survives_what_xml_cannot_hold() -> None:
 
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_markdown_begins_with_verdict_and_name(verdict: Verdict) -> None:
-    assert RENDERERS["markdown"]([document(verdict)]).startswith(f"### {verdict}: fp8\\_e4m3\n")
+    heading = RENDERERS["markdown"]([document(verdict)]).partition("\n")[0]
+    assert heading == f"### {MARKS[verdict]} {verdict}: fp8\\_e4m3"
+
+
+def test_markdown_says_what_to_do_what_was_changed_and_why() -> None:
+    requested = {
+        "baseline": {"quantization": {"scheme": "none"}, "reuse": {"prefix_caching": False}},
+        "candidate": {"quantization": {"scheme": "fp8_e5m2"}, "reuse": {"prefix_caching": False}},
+    }
+    lost = finding("decode_kl", Outcome.REGRESSED, of=KL)
+    sentence = summary(Verdict.FAIL, [lost], [KL, CAPACITY], ())
+    rendered = RENDERERS["markdown"]([
+        document(
+            Verdict.FAIL, findings=[lost.model_dump(mode="json")], sentence=sentence, requested=requested,
+            url="http://gate/runs/r-1",
+        )
+    ])  # fmt: skip
+    _, what, changed, reason, besides, *_ = rendered.split("\n\n")
+    assert what.startswith("**Gate closed.** At least one rule proved a regression.")
+    assert what.endswith("[The evidence](http://gate/runs/r-1), [item by item](http://gate/runs/r-1/items).")
+    assert (
+        changed == "The change to smollm2-135m: quantization.scheme none \N{RIGHTWARDS ARROW} **fp8\\_e5m2**"
+    )
+    assert reason == "- Decode KL 0.027 nats/token (95% bounds 0.024 to 0.031) exceeds 0.050 nats/token"
+    assert besides == "KV capacity 2.00x."
+
+
+def test_markdown_folds_what_passed_away_and_shows_the_rest() -> None:
+    shown, _, folded = RENDERERS["markdown"]([document(Verdict.FAIL)]).partition("<details>")
+    assert "Regressed" in shown
+    assert "Inconclusive" in shown
+    assert "Passed" not in shown
+    assert "1 rule passed</summary>" in folded
 
 
 def test_markdown_cannot_be_broken_out_of() -> None:

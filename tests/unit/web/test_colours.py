@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from gatekeeper.domain.meaning import MEANINGS
 from gatekeeper.web.assets import ASSETS
-from gatekeeper.web.badges import MEANINGS, OUTCOMES, STATES, VERDICTS
+from gatekeeper.web.badges import OUTCOMES, STATES, VERDICTS
 
 SHEET = ASSETS["gatekeeper.css"].content.decode()
 TONES = ("pass", "fail", "unsure", "invalid", "error", "live", "quiet")

@@ -13,12 +13,13 @@ from gatekeeper.domain.verdict import Noise
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web.sections.answer import Tiles, answer, tiles
 from gatekeeper.web.sections.arms import argv_lines, arms_section
-from gatekeeper.web.sections.change import change_section, differences
+from gatekeeper.web.sections.change import change_section
 from gatekeeper.web.sections.fidelity import context_curves, fidelity_curves
 from gatekeeper.web.sections.findings import findings_section
 from gatekeeper.web.sections.latency import latency_panels
 from gatekeeper.web.sections.measured import measured_section, noise_figures
 from gatekeeper.web.sections.memory import memory_section
+from gatekeeper.web.sections.next_steps import next_steps
 from gatekeeper.web.sections.retrieval import heat_maps
 from gatekeeper.web.sections.settings import settings_section
 from gatekeeper.web.sections.timeline import timeline
@@ -48,9 +49,45 @@ def measured_tiles(run: RunDetail) -> Tiles:
 def test_the_sentence_does_not_repeat_the_verdict_word() -> None:
     top = answer(FAILED, base_url="", needs_token=False)
     assert top.badge.word == "FAIL"
-    assert top.sentence.startswith("Decode KL 0.")
+    assert [reason.split(" 0.")[0] for reason in top.reasons[:2]] == ["Decode KL", "Decode NLL change"]
+    assert top.reasons[2].startswith("Top-1 agreement 77.6%")
+    assert top.sentence.startswith("Accuracy change +0.0 points")
     assert top.gate == "Gate closed"
     assert answer(PASSED, base_url="", needs_token=False).gate == "Gate open"
+
+
+def test_a_passed_run_has_one_sentence_and_no_reasons_against_it() -> None:
+    top = answer(PASSED, base_url="", needs_token=False)
+    assert top.reasons == ()
+    assert top.sentence.startswith("Decode KL 0.")
+
+
+def test_every_verdict_leads_on() -> None:
+    kinds = {
+        "failed": FAILED,
+        "inconclusive": samples.detail(*samples.inconclusive()),
+        "not applied": samples.detail(*samples.not_applied()),
+        "refused": samples.detail(*samples.refused()),
+        "died": samples.detail(*samples.broken()),
+        "waiting": samples.unfinished(RunState.QUEUED),
+    }
+    first = {
+        name: next((step.url for step in next_steps(run, can_waive=True)), None)
+        for name, run in kinds.items()
+    }
+    assert first == {
+        "failed": f"/runs/{FAILED.run_id}/items",
+        "inconclusive": "#findings",
+        "not applied": "#settings",
+        "refused": "#arms",
+        "died": "#logs",
+        "waiting": None,
+    }
+
+
+def test_nobody_is_sent_to_waivers_that_the_page_does_not_have() -> None:
+    assert "#waivers" in [step.url for step in next_steps(FAILED, can_waive=True)]
+    assert "#waivers" not in [step.url for step in next_steps(FAILED, can_waive=False)]
 
 
 def test_only_an_unfinished_run_can_be_cancelled_and_only_one_that_came_to_nothing_run_again() -> None:
@@ -100,14 +137,18 @@ def test_a_tile_names_other_modes_beside_the_cold_one() -> None:
 
 
 def test_the_change_lists_only_what_differs() -> None:
-    assert [(row.setting, row.baseline, row.candidate) for row in differences(PLAN)] == [
+    assert [
+        (row.setting, row.baseline, row.candidate)
+        for row in change_section(PASSED, PLAN, now=samples.NOW).differences
+    ] == [
         ("quantization.scheme", "none", "fp8_e4m3"),
         ("quantization.scales", "not set", "unit"),
     ]
     plan, _ = samples.prefix_caching()
-    assert [(row.setting, row.baseline, row.candidate) for row in differences(plan)] == [
-        ("reuse.prefix_caching", "off", "on")
-    ]
+    assert [
+        (row.setting, row.baseline, row.candidate)
+        for row in change_section(PASSED, plan, now=samples.NOW).differences
+    ] == [("reuse.prefix_caching", "off", "on")]
 
 
 def test_the_facts_name_engine_policy_and_origin() -> None:
@@ -122,7 +163,8 @@ def test_the_facts_name_engine_policy_and_origin() -> None:
 
 def test_mismatches_come_first_and_are_counted() -> None:
     section = settings_section(samples.detail(*samples.not_applied()))
-    candidate = next(arm for arm in section.arms if arm.arm == "candidate")
+    assert [arm.arm for arm in section.arms] == ["candidate", "baseline"]
+    candidate = section.arms[0]
     assert section.mismatches == sum(line.is_mismatch for line in candidate.lines) == 3
     first = candidate.lines[0]
     assert (first.setting, first.requested, first.effective) == ("cache_dtype", "fp8_e4m3", "auto")
