@@ -123,12 +123,10 @@ class Suite(Closed):
         items: list[int | None] = [0]
         for probe in self.probes:
             match probe:
-                case FidelityProbe() | AccuracyProbe() | RetrievalProbe():
+                case FidelityProbe() | AccuracyProbe() | RetrievalProbe() | FreeDecodeProbe():
                     items.append(probe.in_flight)
                 case ModesProbe() | SaturatedProbe():
                     items.append(probe.documents)
-                case FreeDecodeProbe():
-                    items.append(2 * probe.prompts)
                 case PerformanceProbe() | CapacityProbe():
                     pass
                 case _:
@@ -144,7 +142,7 @@ class Suite(Closed):
         ]
         scored = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
         forced += [(p.longest_context, largest_batch(p.documents, p.batches)) for p in scored]
-        free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
+        free = [(FREE_PROMPT_TOKENS, p.in_flight) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
             (max(p.context_tokens), min(p.items_per_cell * len(p.families), p.in_flight))
             for p in self.probes

@@ -53,7 +53,7 @@ def test_every_second_token_doubled_breaks_records_and_prose_and_so_does_one_tok
     prose_prompt = Prompt(item_id="prose/a", task="prose", text="", seed=0)
 
     def sound(prompt: Prompt, text: str, tokens: list[int]) -> float | None:
-        return measurements_of(prompt, text, tokens)[0].value
+        return measurements_of(prompt, text, tokens, [])[0].value
 
     assert sound(json_prompt, "\n".join([GOOD] * 6), VARIED) == 1.0
     assert sound(json_prompt, "\n".join([GOOD.replace('"', '""')] * 6), VARIED) == 0.0
