@@ -15,12 +15,13 @@ from scipy.stats import norm, t
 
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.findings import FEWEST_TO_PASS
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.item_order import batch_ends
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of, speed_noise
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import ALL, EACH, WORST, Rule, Severity
-from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe, FreeDecodeProbe, RetrievalProbe
+from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe, RetrievalProbe
 from gatekeeper.domain.scope import expected_modes, noise_bound, silent_beforehand
 from gatekeeper.domain.sentence import amount, points
 from gatekeeper.domain.speed_foresight import lacking_load, resolved

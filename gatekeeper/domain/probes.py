@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.item_order import largest_batch
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.policy import check_task_names
@@ -17,10 +18,6 @@ ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
 PROBED_MODES: Final = get_args(ProbedMode)
 BLOCK_MULTIPLE: Final = 128
 """A multiple of every usual size of a cache block, so that one length is a boundary in both arms."""
-FREE_PROMPT_TOKENS: Final = 384
-"""No prompt of the free decoding is longer."""
-STRETCH_TOKENS: Final = 256
-"""Free text is judged as a whole, and by stretches of so many decoded tokens."""
 CHUNKS: Final = 3
 """Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
@@ -36,9 +33,6 @@ ContextLengths = PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_leng
 
 Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""
-
-FreeText = Literal["prose", "json", "tool_call"]
-"""The kinds of text that a model goes on with freely."""
 
 
 class AccuracyProbe(Closed):
@@ -173,39 +167,6 @@ class SaturatedProbe(Closed):
     decode_tokens: PositiveInt
     pool_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
-
-
-class FreeDecodeProbe(Closed):
-    """Long free decoding of `prompts` texts of each kind, sampled with a seed per item."""
-
-    probe: Literal["free_decode"]
-    kinds: Annotated[tuple[FreeText, ...], Field(min_length=1)] = ("prose", "json")
-    prompts: Annotated[int, Field(ge=2, le=32, strict=True)]
-    decode_tokens: Annotated[int, Field(ge=256, strict=True)]
-    seed: NonNegativeInt = 0
-    batches: Literal[1] = 1
-
-    @model_validator(mode="after")
-    def _distinct_kinds(self) -> Self:
-        if len(set(self.kinds)) < len(self.kinds):
-            raise ValueError("kinds: an entry is there twice")
-        return self
-
-    @property
-    def items(self) -> dict[str, int]:
-        """By kind of text, the number of items that will be measured."""
-        return {str(kind): self.prompts for kind in sorted(self.kinds)}
-
-    @property
-    def in_flight(self) -> int:
-        """The most items that are in flight together, which are all."""
-        return sum(self.items.values())
-
-    @property
-    def stretches(self) -> tuple[tuple[int, int], ...]:
-        """The decode in ranges [start, end) of STRETCH_TOKENS tokens; the last one has what is left over, too."""
-        starts = range(0, self.decode_tokens - STRETCH_TOKENS + 1, STRETCH_TOKENS)
-        return tuple(zip(starts, (*starts[1:], self.decode_tokens), strict=True))
 
 
 class RetrievalProbe(Closed):

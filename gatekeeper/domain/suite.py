@@ -9,14 +9,13 @@ from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.free_decode import FREE_PROMPT_TOKENS, FreeDecodeProbe
 from gatekeeper.domain.item_order import largest_batch
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.probes import (
-    FREE_PROMPT_TOKENS,
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
-    FreeDecodeProbe,
     ModesProbe,
     PerformanceProbe,
     Probe,

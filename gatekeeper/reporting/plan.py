@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from gatekeeper.domain.foresight import Foresight, Outlook
+from gatekeeper.domain.free_decode import FreeDecodeProbe, FreeText
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
-    FreeDecodeProbe,
-    FreeText,
     ModesProbe,
     PerformanceProbe,
     Probe,

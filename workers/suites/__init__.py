@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import assert_never
 
 from gatekeeper import tracing
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
-    FreeDecodeProbe,
     ModesProbe,
     PerformanceProbe,
     Probe,

@@ -18,8 +18,8 @@ from typing import Any, Final, assert_never
 import httpx
 
 from gatekeeper.domain.answer import MOST_PROMPT, MOST_TEXT, Answer, excerpt
+from gatekeeper.domain.free_decode import FreeDecodeProbe, FreeText
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.probes import FreeDecodeProbe, FreeText
 from gatekeeper.domain.stretch import figure_in_stretch
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gatekeeper.domain.probes import FreeDecodeProbe
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryArm, MemoryRun, fake_plan

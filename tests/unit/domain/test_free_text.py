@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.probes import FreeDecodeProbe
 from gatekeeper.domain.stretch import figure_in_stretch, stretch_of
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.verdict import Delta, Outcome, Report, Verdict

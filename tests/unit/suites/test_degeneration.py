@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.domain.probes import FreeDecodeProbe, FreeText
+from gatekeeper.domain.free_decode import FreeDecodeProbe, FreeText
 from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
 from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
 
