@@ -41,7 +41,8 @@ class AccuracyProbe(Closed):
 
     `batches`: after each of so many parts a suite with `stop_early` looks whether the rest is needed. Bundled tasks
     only; others are one part.
-    `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
+    `expected_items`: how many items a whole task has, and `choices`: the fewest requests that an item of any of them
+    makes, one per choice. Both are for what is said before a run and change nothing that is measured.
     """
 
     probe: Literal["accuracy"]
@@ -50,6 +51,7 @@ class AccuracyProbe(Closed):
     seed: NonNegativeInt = 0
     batches: Batches = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
+    choices: PositiveInt = 1
 
     @model_validator(mode="after")
     def _tasks_can_be_told_from_groups(self) -> Self:
@@ -63,9 +65,11 @@ class AccuracyProbe(Closed):
 
     @property
     def in_flight(self) -> int | None:
-        """The most items that are in flight together, those of one batch; None: unknown."""
+        """Requests that are in flight together, at least: lm-eval sends those of one batch; None: unknown."""
         counts = [count for count in self.items.values() if count is not None]
-        return largest_batch(sum(counts), self.batches) if len(counts) == len(self.items) else None
+        if len(counts) < len(self.items):
+            return None
+        return self.choices * largest_batch(sum(counts), self.batches)
 
     def _taken(self, size: int | None) -> int | None:
         return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
@@ -114,11 +118,6 @@ class FidelityProbe(Closed):
     def sequences(self) -> int:
         """Documents times lengths: what is scored in every state of the cache."""
         return self.documents * len(self.context_lengths)
-
-    @property
-    def in_flight(self) -> int:
-        """The most sequences that are in flight together, those of one batch."""
-        return largest_batch(self.documents, self.batches) * len(self.context_lengths)
 
 
 class ModesProbe(Closed):
@@ -220,11 +219,6 @@ class RetrievalProbe(Closed):
         """By family and prompt set, the number of items that will be measured."""
         cells = len(self.context_tokens) * self.items_per_cell
         return {**{str(family): cells for family in self.families}, **self.prompt_sets}
-
-    @property
-    def in_flight(self) -> int:
-        """The most items that are in flight together, those of one batch."""
-        return largest_batch(sum(self.items.values()), self.batches)
 
     def items_between(self, start: int, end: int) -> int:
         """The number of items whose length is asked for in [start, end); of prompt sets no length is known."""
