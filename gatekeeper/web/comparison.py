@@ -38,7 +38,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Runs side by side. `warnings`: why their figures may not be comparable; `settings`: those in which they differ."""
+    """Runs side by side. `warnings`: why their figures may not be comparable; `settings`: where they differ."""
 
     runs: tuple[ComparedRun, ...]
     warnings: tuple[str, ...]

@@ -43,11 +43,11 @@ def test_a_context_is_a_range_in_the_address_and_in_the_form() -> None:
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ({"context_from": "many"}, "^context_from: got 'many'"),
-        ({"context_from": "-1"}, "^context_from: got '-1'"),
-        ({"context_to": "99999999999"}, "^context_to: got"),
-        ({"context_to": "0"}, "^context_to: 0 tokens end before"),
-        ({"context_from": "512", "context_to": "512"}, "^context_to: .*more than context_from, 512"),
+        ({"context_from": "many"}, "context_from: got 'many'"),
+        ({"context_from": "-1"}, "context_from: got '-1'"),
+        ({"context_to": "99999999999"}, "context_to: got"),
+        ({"context_to": "0"}, "context_to: 0 tokens end before"),
+        ({"context_from": "512", "context_to": "512"}, "context_to: .*more than context_from, 512"),
     ],
 )
 def test_a_context_that_holds_no_length_is_refused_by_its_field(query: dict[str, str], problem: str) -> None:
