@@ -7,7 +7,7 @@ import torch
 
 from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import KVConfig
-from tests.unit.reference.tiny import KV_HEADS, decoded, masked, model, runner, tokens
+from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, decoded, masked, model, runner, tokens
 from workers.engines.reference.policies import Prompt, keydiff, observed_attention, snapkv, tova
 from workers.engines.reference.schemes import Geometry, make_layer
 
@@ -282,3 +282,21 @@ def test_a_larger_budget_is_never_worse_on_average() -> None:
         )
     ]
     assert losses == sorted(losses)
+
+
+@pytest.mark.parametrize("policy", [*BUDGETED, "streaming_llm", "sliding_window"])
+@pytest.mark.parametrize(
+    "scheme", ["fp8_e4m3", "fp8_e5m2", "int8", "int4", {"scheme": "nf4", "block_size": HEAD_DIM}], ids=str
+)
+def test_what_any_policy_leaves_of_any_scheme_is_what_attention_reads(scheme: Any, policy: str) -> None:
+    budget = {"evicted_fraction": 0.5} if policy in BUDGETED else {"window": 20}
+    quantization = {"scheme": scheme} if isinstance(scheme, str) else scheme
+    run = runner({"quantization": quantization, "eviction": {"policy": policy, **budget}})
+    context = run.read_prompt(TEXT[:40])
+    for token in TEXT[40:46]:
+        run.advance([context], [token])
+    assert context.held_tokens < context.seen_tokens
+    for layer in context.layers:
+        for store in (layer.keys, layer.values):
+            left = store.codec.decode([grown.view for grown in store._encoded])
+            assert torch.equal(left, store.read())

@@ -47,7 +47,13 @@ class Grown:
         """Keep what is at `index`, [heads, kept], of each head; of what heads share, which keep the same then."""
         rows = index[: self.view.shape[1]]
         assert rows.shape == index.shape or bool((rows == index).all())
-        self.write(self.view.gather(-2, rows[None, :, :, None].expand(1, -1, -1, self.view.shape[-1])), at=0)
+        chosen = rows[None, :, :, None].expand(1, -1, -1, self.view.shape[-1])
+        self.write(_movable(self.view).gather(-2, chosen).view(self.view.dtype), at=0)
+
+
+def _movable(x: torch.Tensor) -> torch.Tensor:
+    """The same bytes: torch does not gather 8-bit floats."""
+    return x.view(torch.uint8) if x.is_floating_point() and x.element_size() == 1 else x
 
 
 @dataclass(kw_only=True)
