@@ -14,6 +14,7 @@ from gatekeeper.domain.measurement import Measurement, Mode
 from gatekeeper.domain.metric import Metric
 from gatekeeper.domain.policy import ALL, context_group
 from gatekeeper.domain.sample import MeanSample, PairSample, Place, Stretches
+from gatekeeper.domain.stretch import stretch_of
 from gatekeeper.stats.sequential import FEWEST_DOCUMENTS
 
 
@@ -37,24 +38,40 @@ class _Item:
 def item_samples(
     metric: Metric, baseline: ArmRecord, candidate: ArmRecord, contexts: Stretches = ()
 ) -> Iterable[MeanSample | PairSample]:
-    """All items together, then each task by itself, then those of some context lengths.
+    """All items together, each task by itself, those of some context lengths, then every stretch of their decode.
 
     An item that only one arm has is there, without a counterpart.
     """
+    for suite, mode, items, done in _measured(metric.source, baseline, candidate):
+        for group, members in _groups(items, contexts):
+            yield from _sample(Place(metric=metric, suite=suite, mode=mode, group=group), members, done)
+    for source, stretch in _stretches(metric, candidate):
+        for suite, mode, items, done in _measured(source, baseline, candidate):
+            yield from _sample(Place(metric=metric, suite=suite, mode=mode, group=stretch), items, done)
+
+
+def _measured(
+    source: str, baseline: ArmRecord, candidate: ArmRecord
+) -> Iterable[tuple[str, Mode, list[_Item], int | None]]:
+    """A figure by suite and mode: what every item was worth, and how many batches were done where a run stopped."""
     before: dict[str, dict[str, Measurement]] = defaultdict(dict)
     for measurement in baseline.measurements:
-        if measurement.metric == metric.source:
+        if measurement.metric == source:
             before[measurement.suite][measurement.item_id] = measurement
     after: dict[tuple[str, Mode], dict[str, Measurement]] = defaultdict(dict)
     for measurement in candidate.measurements:
-        if measurement.metric == metric.source:
+        if measurement.metric == source:
             after[measurement.suite, measurement.mode][measurement.item_id] = measurement
     for suite, mode in sorted(after):
-        items = _paired(before[suite], after[suite, mode])
         stop = candidate.stop_of(suite, mode)
-        done = None if stop is None else stop.batches
-        for group, members in _groups(items, contexts):
-            yield from _sample(Place(metric=metric, suite=suite, mode=mode, group=group), members, done)
+        yield suite, mode, _paired(before[suite], after[suite, mode]), None if stop is None else stop.batches
+
+
+def _stretches(metric: Metric, arm: ArmRecord) -> list[tuple[str, str]]:
+    """(figure, group) of every stretch of the decode that the metric was measured in, the earliest first."""
+    figures = {measurement.metric for measurement in arm.measurements}
+    named = [(figure, group) for figure in figures if (group := stretch_of(figure, metric.source))]
+    return sorted(named, key=lambda entry: (len(entry[1]), entry[1]))  # numbers of more digits are larger
 
 
 def _groups(items: Sequence[_Item], contexts: Stretches) -> Iterable[tuple[str, list[_Item]]]:

@@ -19,6 +19,8 @@ BLOCK_MULTIPLE: Final = 128
 """A multiple of every usual size of a cache block, so that one length is a boundary in both arms."""
 FREE_PROMPT_TOKENS: Final = 384
 """No prompt of the free decoding is longer."""
+STRETCH_TOKENS: Final = 256
+"""Free text is judged as a whole, and by stretches of so many decoded tokens."""
 CHUNKS: Final = 3
 """Pieces of a prompt in `chunked` mode: the first and the last are special, so there must be one between."""
 
@@ -34,6 +36,9 @@ ContextLengths = PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_leng
 
 Family = Literal["needle", "multi_needle", "lookup", "multi_hop", "frequent", "two_questions", "chat", "copy"]
 """The kinds of retrieval tasks; `workers/suites/context/` writes them."""
+
+FreeText = Literal["prose", "json", "tool_call"]
+"""The kinds of text that a model goes on with freely."""
 
 
 class AccuracyProbe(Closed):
@@ -170,18 +175,36 @@ class SaturatedProbe(Closed):
 
 
 class FreeDecodeProbe(Closed):
-    """Long free decoding of `prompts` texts and as many lists of JSON records, sampled with a seed per item."""
+    """Long free decoding of `prompts` texts of each kind, sampled with a seed per item."""
 
     probe: Literal["free_decode"]
+    kinds: Annotated[tuple[FreeText, ...], Field(min_length=1)] = ("prose", "json")
     prompts: Annotated[int, Field(ge=2, le=32, strict=True)]
     decode_tokens: Annotated[int, Field(ge=256, strict=True)]
     seed: NonNegativeInt = 0
     batches: Literal[1] = 1
 
+    @model_validator(mode="after")
+    def _distinct_kinds(self) -> Self:
+        if len(set(self.kinds)) < len(self.kinds):
+            raise ValueError("kinds: an entry is there twice")
+        return self
+
     @property
     def items(self) -> dict[str, int]:
         """By kind of text, the number of items that will be measured."""
-        return {"json": self.prompts, "prose": self.prompts}
+        return {str(kind): self.prompts for kind in sorted(self.kinds)}
+
+    @property
+    def in_flight(self) -> int:
+        """The most items that are in flight together, which are all."""
+        return sum(self.items.values())
+
+    @property
+    def stretches(self) -> tuple[tuple[int, int], ...]:
+        """The decode in ranges [start, end) of STRETCH_TOKENS tokens; the last one has what is left over, too."""
+        starts = range(0, self.decode_tokens - STRETCH_TOKENS + 1, STRETCH_TOKENS)
+        return tuple(zip(starts, (*starts[1:], self.decode_tokens), strict=True))
 
 
 class RetrievalProbe(Closed):

@@ -126,12 +126,10 @@ class Suite(Closed):
                     items.append(probe.sequences)
                 case RetrievalProbe():
                     items.append(sum(probe.items.values()))
-                case AccuracyProbe():
+                case AccuracyProbe() | FreeDecodeProbe():
                     items.append(probe.in_flight)
                 case ModesProbe() | SaturatedProbe():
                     items.append(probe.documents)
-                case FreeDecodeProbe():
-                    items.append(2 * probe.prompts)
                 case PerformanceProbe() | CapacityProbe():
                     pass
                 case _:
@@ -146,7 +144,7 @@ class Suite(Closed):
             if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
         forced += [(p.longest_context, p.documents) for p in self.probes if isinstance(p, FidelityProbe)]
-        free = [(FREE_PROMPT_TOKENS, 2 * p.prompts) for p in self.probes if isinstance(p, FreeDecodeProbe)]
+        free = [(FREE_PROMPT_TOKENS, p.in_flight) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
             (min(p.context_tokens), sum(p.items.values()))  # lengths come in random order
             for p in self.probes

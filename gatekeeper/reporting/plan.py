@@ -14,6 +14,7 @@ from gatekeeper.domain.probes import (
     CapacityProbe,
     FidelityProbe,
     FreeDecodeProbe,
+    FreeText,
     ModesProbe,
     PerformanceProbe,
     Probe,
@@ -24,6 +25,11 @@ from gatekeeper.reporting.figures import limit, of_group
 from gatekeeper.reporting.text import columns, wrapped
 
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+FREE_TEXTS: Final[Mapping[FreeText, str]] = {
+    "prose": "texts",
+    "json": "lists of records",
+    "tool_call": "lists of tool calls",
+}
 
 
 def render_plan(plan: Plan, *, shape_source: str, foresight: Sequence[Foresight]) -> str:
@@ -117,7 +123,7 @@ def _probe_phrase(probe: Probe) -> str:
             count = (probe.items_per_task or 0) * len(probe.tasks)
             return f"{count} items: {probe.items_per_task} each of {', '.join(probe.tasks)}"
         case FreeDecodeProbe():
-            kinds = f"{probe.prompts} texts and {probe.prompts} lists of records"
+            kinds = _listed([f"{probe.prompts} {FREE_TEXTS[kind]}" for kind in probe.kinds])
             return f"{kinds} freely continued by {probe.decode_tokens} tokens"
         case RetrievalProbe():
             lengths = ", ".join(map(str, probe.context_tokens))
@@ -129,9 +135,9 @@ def _probe_phrase(probe: Probe) -> str:
             assert_never(probe)
 
 
-def _listed(lengths: Sequence[int]) -> str:
+def _listed(entries: Sequence[object]) -> str:
     """`128`, `128 and 512`, `128, 512 and 1536`."""
-    *first, last = map(str, lengths)
+    *first, last = map(str, entries)
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -14,7 +14,7 @@ FEWEST_REPEATS: Final = 4
 SHORTEST_LOOP: Final = 48
 NGRAM: Final = 4
 MOST_STUTTER: Final = 0.1
-"""Words that repeat the one before, as a share of all; sound prose has hardly any."""
+"""Words, or tokens, that repeat the one before, as a share of all; sound prose has hardly any."""
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:
@@ -32,10 +32,17 @@ def loop_tokens(tokens: Sequence[int]) -> int:
     return longest
 
 
-def stutter_share(text: str) -> float:
-    """Words that are the same as the word before, as a share of all words: 0 in most prose, near 1 in a stammer."""
-    words = text.split()
-    return sum(one == other for one, other in pairwise(words)) / len(words) if words else 0.0
+def stutter_share(pieces: Sequence[object]) -> float:
+    """Words or tokens that are the same as the one before, as a share of all: 0 in most prose, near 1 in a stammer."""
+    return sum(one == other for one, other in pairwise(pieces)) / len(pieces) if pieces else 0.0
+
+
+def is_sound(tokens: Sequence[int], pieces: Sequence[object]) -> bool:
+    """Whether a text that consists of these tokens says something, without a loop and without a stammer.
+
+    `pieces`: its words, or the tokens themselves, of which hardly any may repeat the one before.
+    """
+    return len(pieces) > 0 and loop_tokens(tokens) == 0 and stutter_share(pieces) < MOST_STUTTER
 
 
 def distinct_share(tokens: Sequence[int]) -> float:

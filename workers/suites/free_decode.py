@@ -9,34 +9,32 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import httpx
 
 from gatekeeper.domain.answer import MOST_PROMPT, MOST_TEXT, Answer, excerpt
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.domain.probes import FreeDecodeProbe
+from gatekeeper.domain.probes import FreeDecodeProbe, FreeText
+from gatekeeper.domain.stretch import figure_in_stretch
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.engines.token_ids import token_id
 from workers.suites.base import Bench, exercised, in_parallel
-from workers.suites.degeneration import (
-    MOST_STUTTER,
-    distinct_share,
-    loop_tokens,
-    stutter_share,
-    valid_records,
-)
+from workers.suites.degeneration import distinct_share, is_sound, valid_records
 from workers.suites.documents import bundled_texts
+from workers.suites.tool_calls import tool_prompt, valid_calls
 
 SUITE: Final = "free_decode"
 KEYS: Final = ("id", "item", "colour", "price", "stock")
 RECORDS: Final = 5
 """Lines of an answer that must be records; a good one has many more."""
+CALLS: Final = 3
+"""Tool calls of an answer that must be valid."""
 PROSE_CHARACTERS: Final = 400
 TEMPERATURE: Final = 0.7
 ITEMS: Final = (
@@ -56,10 +54,10 @@ COLOURS: Final = ("red", "green", "blue", "white", "black", "yellow", "brown", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What is to be continued. `task`: `prose` or `json`."""
+    """What is to be continued."""
 
     item_id: str
-    task: str
+    task: FreeText
     text: str
     seed: int
 
@@ -79,15 +77,39 @@ def run(probe: FreeDecodeProbe, bench: Bench) -> None:
 
 
 def prompts_of(probe: FreeDecodeProbe) -> Iterator[Prompt]:
-    """The same prompts for the same probe: beginnings of the bundled texts, and lists of records to go on with."""
+    """The same prompts for the same probe, kind by kind."""
+    for kind in probe.kinds:
+        yield from WRITERS[kind](probe)
+
+
+def _prose(probe: FreeDecodeProbe) -> Iterator[Prompt]:
+    """Beginnings of the bundled texts."""
     for number, (name, text) in enumerate(bundled_texts(probe.prompts)):
         beginning = text[:PROSE_CHARACTERS].rsplit(" ", 1)[0]
         yield Prompt(item_id=f"prose/{name}", task="prose", text=beginning, seed=probe.seed + number)
+
+
+def _records(probe: FreeDecodeProbe) -> Iterator[Prompt]:
+    """Lists of records to go on with."""
     for number in range(probe.prompts):
         rng = Random(f"{probe.seed}/{number}")
         records = "".join(_record(rng, line) for line in range(1, 7))
         text = f"Inventory of shop {number + 1}, one JSON object per line:\n{records}"
         yield Prompt(item_id=f"json/{number:02}", task="json", text=text, seed=probe.seed + number)
+
+
+def _tool_calls(probe: FreeDecodeProbe) -> Iterator[Prompt]:
+    """Requests that tools were called for, and one that is open."""
+    for number in range(probe.prompts):
+        text = tool_prompt(Random(f"{probe.seed}/{number}"))
+        yield Prompt(item_id=f"tool_call/{number:02}", task="tool_call", text=text, seed=probe.seed + number)
+
+
+WRITERS: Final[Mapping[FreeText, Callable[[FreeDecodeProbe], Iterator[Prompt]]]] = {
+    "prose": _prose,
+    "json": _records,
+    "tool_call": _tool_calls,
+}
 
 
 def _record(rng: Random, number: int) -> str:
@@ -112,16 +134,39 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[l
         suite=SUITE, mode="cold", item_id=prompt.item_id, prompt=excerpt(prompt.text, MOST_PROMPT), expected=None,
         text=excerpt(choice["text"], MOST_TEXT),
     )  # fmt: skip
-    return measurements_of(prompt, choice["text"], tokens), said
+    return measurements_of(prompt, choice["text"], tokens, probe.stretches), said
 
 
-def measurements_of(prompt: Prompt, text: str, tokens: list[int]) -> list[Measurement]:
-    """`sound` as 0 or 1, and the share of distinct n-grams for prose; records repeat themselves by nature."""
+def measurements_of(
+    prompt: Prompt, text: str, tokens: Sequence[int], stretches: Sequence[tuple[int, int]]
+) -> list[Measurement]:
+    """What an answer comes to. `sound` is 0 or 1; `stretches`: ranges [start, end) of its tokens."""
+    match prompt.task:
+        case "prose":
+            figures = _prose_figures(text, tokens, stretches)
+        case "json":
+            figures = {"sound": valid_records(text, KEYS, count=RECORDS) == RECORDS}
+        case "tool_call":
+            figures = {"sound": valid_calls(text, count=CALLS) == CALLS}
+        case _:
+            assert_never(prompt.task)
     place = partial(Measurement.of, suite=SUITE, mode="cold", item_id=prompt.item_id, cluster=prompt.task)
-    if prompt.task == "json":
-        return [place(metric="sound", value=float(valid_records(text, KEYS, count=RECORDS) == RECORDS))]
-    sound = bool(text.strip()) and loop_tokens(tokens) == 0 and stutter_share(text) < MOST_STUTTER
-    return [
-        place(metric="sound", value=float(sound)),
-        place(metric="distinct_share", value=distinct_share(tokens)),
-    ]
+    return [place(metric=metric, value=float(value)) for metric, value in figures.items()]
+
+
+def _prose_figures(
+    text: str, tokens: Sequence[int], stretches: Sequence[tuple[int, int]]
+) -> dict[str, float]:
+    """Beside the whole, whether each stretch is sound, and the share of distinct n-grams: others repeat by nature.
+
+    A stretch has tokens but no words: where one ends within the text is not known. Blank text has nothing in any.
+    """
+    parts = {
+        figure_in_stretch("sound", start, end): tokens[start:end] if text.strip() else ()
+        for start, end in stretches
+    }
+    return {
+        "sound": is_sound(tokens, text.split()),
+        **{metric: is_sound(part, part) for metric, part in parts.items()},
+        "distinct_share": distinct_share(tokens),
+    }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.domain.probes import FreeDecodeProbe
+from gatekeeper.domain.probes import FreeDecodeProbe, FreeText
 from workers.suites.degeneration import distinct_share, loop_tokens, valid_records
 from workers.suites.free_decode import KEYS, Prompt, measurements_of, prompts_of
 
@@ -53,7 +53,7 @@ def test_every_second_token_doubled_breaks_records_and_prose_and_so_does_one_tok
     prose_prompt = Prompt(item_id="prose/a", task="prose", text="", seed=0)
 
     def sound(prompt: Prompt, text: str, tokens: list[int]) -> float | None:
-        return measurements_of(prompt, text, tokens)[0].value
+        return measurements_of(prompt, text, tokens, [])[0].value
 
     assert sound(json_prompt, "\n".join([GOOD] * 6), VARIED) == 1.0
     assert sound(json_prompt, "\n".join([GOOD.replace('"', '""')] * 6), VARIED) == 0.0
@@ -65,12 +65,36 @@ def test_every_second_token_doubled_breaks_records_and_prose_and_so_does_one_tok
     assert sound(prose_prompt, "a text", VARIED) == 1.0
 
 
-def test_the_same_probe_has_the_same_prompts_and_another_seed_has_others() -> None:
-    def texts(seed: int) -> list[str]:
-        return [
-            p.text
-            for p in prompts_of(FreeDecodeProbe(probe="free_decode", prompts=3, decode_tokens=512, seed=seed))
-        ]
+def test_damage_from_token_400_on_shows_in_the_second_stretch_and_in_the_whole() -> None:
+    prompt = Prompt(item_id="prose/a", task="prose", text="", seed=0)
+    whole = Random(2).sample(range(50_000), 768)
 
-    assert texts(1) == texts(1) != texts(2)
-    assert len(texts(1)) == 6
+    def sound(text: str, tokens: list[int]) -> dict[str, float | None]:
+        rows = measurements_of(prompt, text, tokens, [(0, 256), (256, 512), (512, 768)])
+        return {row.metric: row.value for row in rows if row.metric != "distinct_share"}
+
+    def figures(*values: float) -> dict[str, float | None]:
+        names = ("sound", "sound, tokens 0-256", "sound, tokens 256-512", "sound, tokens 512-768")
+        return dict(zip(names, values, strict=True))
+
+    doubled = [whole[n // 3 * 3 + min(n % 3, 1)] for n in range(768)]
+    assert sound(PROSE, whole) == figures(1, 1, 1, 1)
+    assert sound(PROSE, whole[:400] + [17] * 368) == figures(0, 1, 0, 0)
+    assert sound(PROSE, whole[:400] + doubled[400:]) == figures(1, 1, 0, 0)  # its words are those of PROSE
+    assert sound(PROSE, whole[:400]) == figures(1, 1, 1, 0)
+    assert sound("\n ", whole) == figures(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["prose", "json", "tool_call"])
+def test_the_same_probe_has_the_same_prompts_and_another_seed_has_others(kind: FreeText) -> None:
+    def prompts(seed: int) -> list[Prompt]:
+        probe = FreeDecodeProbe(probe="free_decode", prompts=3, decode_tokens=512, seed=seed, kinds=(kind,))
+        return list(prompts_of(probe))
+
+    assert prompts(1) == prompts(1) != prompts(2)
+    assert [prompt.task for prompt in prompts(1)] == [kind] * 3
+
+
+def test_kinds_come_in_the_order_of_the_suite() -> None:
+    probe = FreeDecodeProbe(probe="free_decode", prompts=2, decode_tokens=256, kinds=("tool_call", "prose"))
+    assert [prompt.task for prompt in prompts_of(probe)] == ["tool_call", "tool_call", "prose", "prose"]
