@@ -17,11 +17,11 @@ from gatekeeper.domain.probes import (
     FidelityProbe,
     FreeDecodeProbe,
     ModesProbe,
-    PerformanceProbe,
     Probe,
     RetrievalProbe,
     SaturatedProbe,
 )
+from gatekeeper.domain.speed_probe import PerformanceProbe
 
 
 class Suite(Closed):
@@ -143,7 +143,8 @@ class Suite(Closed):
             for probe in self.probes
             if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
-        forced += [(p.longest_context, p.documents) for p in self.probes if isinstance(p, FidelityProbe)]
+        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        forced += [(probe.longest_context, probe.longest_in_flight) for probe in fidelity]
         free = [(FREE_PROMPT_TOKENS, p.in_flight) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
             (min(p.context_tokens), sum(p.items.values()))  # lengths come in random order

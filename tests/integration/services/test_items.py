@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -38,7 +39,7 @@ def test_items_are_filtered_by_the_tokens_of_their_context(world: World) -> None
     run_id = finished_run(world.sessions, world.settings, samples.window())
     _note_lengths(world)
 
-    def lengths(**bounds: int) -> set[str]:
+    def lengths(**bounds: Any) -> set[str]:
         asked = ItemFilters(limit=200, **bounds)
         return {item.item_id.split("/")[1] for item in items.list_items(world.sessions, run_id, asked).items}
 

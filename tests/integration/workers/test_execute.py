@@ -15,8 +15,8 @@ import pytest
 
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.probes import PerformanceProbe, Turns
 from gatekeeper.domain.speed import COMPANION
+from gatekeeper.domain.speed_probe import PerformanceProbe, Turns
 from gatekeeper.domain.verdict import Report, Verdict
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan

@@ -100,7 +100,8 @@ def test_what_is_scored_token_by_token_does_not_wait_for_a_batch() -> None:
         "items_per_cell": 5,
     }
     assert suite_of(fidelity).quality_requests == 16
-    assert suite_of(fidelity).prompt_tokens_in_flight(concurrency=4) == 400
+    assert suite_of(fidelity).prompt_tokens_in_flight(concurrency=4) == 2 * 100
+    assert suite_of(fidelity | {"context_tokens": 100}).prompt_tokens_in_flight(concurrency=4) == 4 * 100
     assert suite_of(retrieval).quality_requests == 10
     assert suite_of(retrieval).prompt_tokens_in_flight(concurrency=4) == 4 * 256
 
