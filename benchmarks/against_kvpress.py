@@ -164,7 +164,8 @@ def compressed(runner: AsKvpress, tokens: Sequence[int], whole: Context) -> Cont
     """A prompt under a policy; a selector works on what was computed once, since its prompt sees all of itself."""
     layers = runner.new_layers()
     if not isinstance(layers[0].policy, Selector):
-        return runner.read_prompt(tokens)
+        context: Context = runner.read_prompt(tokens)
+        return context
     for layer, full in zip(layers, whole.layers, strict=True):
         assert isinstance(full.policy, Remembering)
         step = full.policy.step

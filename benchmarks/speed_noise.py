@@ -26,7 +26,7 @@ from gatekeeper.domain.change import Deployment, reference_config
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.measurement import Exercise, Measurement, Stop, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model, cache_modes
-from gatekeeper.domain.probes import PerformanceProbe, Turns
+from gatekeeper.domain.speed_probe import PerformanceProbe, Turns
 from gatekeeper.stats.sequential import wang_tsiatis
 from workers.engines.base import launch
 from workers.engines.vllm import Vllm

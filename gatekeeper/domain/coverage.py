@@ -40,6 +40,16 @@ def gaps_of_features(
         yield f"max_num_batched_tokens {budget}: all prompts in flight have {batch} tokens, so none is split"
     if candidate.reuse.prefix_caching and not suite.meets_warm_cache:
         yield "prefix_caching: no probe meets a warm cache"
+    if candidate.reuse.offload_gib and not baseline.reuse.offload_gib:
+        yield "offload_gib: no probe brings a block back from the host"
+    yield from _gap_of_sequences(baseline, candidate, min(concurrency, suite.quality_requests or concurrency))
+
+
+def _gap_of_sequences(baseline: KVConfig, candidate: KVConfig, in_flight: int) -> Iterator[str]:
+    """Another limit on sequences changes nothing where the lower one of both is never met."""
+    before, after = baseline.scheduling.max_num_seqs, candidate.scheduling.max_num_seqs
+    if after is not None and after != before and min(after, before or after) >= in_flight:
+        yield f"max_num_seqs {after}: {in_flight} requests are in flight, and no more wait"
 
 
 def undeclared(deployment: Deployment, candidate: KVConfig, suite: Suite) -> str | None:

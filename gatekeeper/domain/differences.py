@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,29 @@ class Difference:
     candidate: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One setting in which several configurations differ, with the value of each, in their order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
 def differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The settings in which two configurations, as documents, differ; named as in a change file."""
-    before, after = dict(_flat(baseline)), dict(_flat(candidate))
     return tuple(
-        Difference(setting=name, baseline=_shown(before.get(name)), candidate=_shown(after.get(name)))
-        for name in sorted(before.keys() | after.keys(), key=_rank)
-        if before.get(name) != after.get(name)
+        Difference(setting=setting.name, baseline=setting.values[0], candidate=setting.values[1])
+        for setting in differing([baseline, candidate])
+    )
+
+
+def differing(documents: Sequence[Mapping[str, Any]]) -> tuple[Setting, ...]:
+    """The settings that are not the same in all configurations; named as in a change file."""
+    flat = [dict(_flat(document)) for document in documents]
+    return tuple(
+        Setting(name=name, values=tuple(_shown(settings.get(name)) for settings in flat))
+        for name in sorted({name for settings in flat for name in settings}, key=_rank)
+        if any(settings.get(name) != flat[0].get(name) for settings in flat)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gatekeeper.domain.arm import ArmRecord
@@ -158,7 +159,7 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
     metric = METRICS[rule.metric]
     extra = telling_decimals(metric, delta, bound)
     limit, shown = limit_in_force(rule, bound, extra), _shown(rule, delta, extra)
-    few = metric.kind in ("token", "score") and delta.clusters < FEWEST_TO_PASS
+    too_few = _too_few(delta)
     within, powerless = _within(rule, delta, bound), _powerless(rule, delta)
     beyond = not within and _beyond(rule, delta, bound)
     if beyond and proven is not False:
@@ -167,9 +168,8 @@ def _weigh(rule: Rule, delta: Delta | None, bound: float | None, proven: bool | 
     if powerless:
         return Outcome.NOT_EXERCISED, powerless
     if within:
-        if few:
-            needed = f"fewer than {FEWEST_TO_PASS} documents pass nothing, {delta.clusters} were measured"
-            return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {needed}"
+        if too_few:
+            return Outcome.INCONCLUSIVE, f"{shown} within {limit}, but {too_few}"
         return Outcome.PASSED, f"{shown} within {limit}"
     held = f"{shown} straddles {limit}"
     if beyond:
@@ -212,6 +212,32 @@ def without_power(findings: Sequence[Finding], deltas: Sequence[Delta]) -> tuple
                 rest = "the baseline itself hardly solves that"
                 notes.append(f"{METRICS[finding.metric].title}: no power in {', '.join(silent)}; {rest}.")
     return tuple(notes)
+
+
+def _too_few(delta: Delta) -> str | None:
+    """Why a figure can pass nothing, however good it is; None if it can."""
+    if METRICS[delta.metric].kind not in ("token", "score") or delta.clusters >= FEWEST_TO_PASS:
+        return None
+    return f"fewer than {FEWEST_TO_PASS} documents pass nothing, {delta.clusters} were measured"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lack:
+    """What a finding would need to be decided. `margin_helps`: a wider margin could decide it as it is."""
+
+    words: str
+    margin_helps: bool
+
+
+def lack_of(finding: Finding) -> Lack:
+    """What an Inconclusive finding lacks. Without bounds or a limit, its detail says nothing else."""
+    delta, limit = finding.delta, finding.limit
+    if delta is None or limit is None or delta.lower is None or delta.upper is None:
+        return Lack(words=finding.detail, margin_helps=False)
+    too_few = _too_few(delta)
+    if too_few and _within(finding.rule, delta, limit):
+        return Lack(words=too_few, margin_helps=False)
+    return Lack(words=_more(delta), margin_helps=not too_few)
 
 
 def _weigh_unbounded(rule: Rule, delta: Delta, bound: float | None) -> tuple[Outcome, str]:

@@ -14,12 +14,14 @@ from gatekeeper.domain.measurement import Mode, TokenTrace
 class Parting:
     """One document in one mode. Places count from 0; `first` None: the greedy choices agree everywhere.
 
+    `context_tokens`: how many tokens came before the first scored one; None: not stored.
     `worst`: the place with the largest KL. Means are over all scored tokens, KL in nats per token.
     """
 
     suite: str
     mode: Mode
     item_id: str
+    context_tokens: int | None
     tokens: int
     first: int | None
     differing: int
@@ -44,6 +46,7 @@ def part_of(baseline: TokenTrace | None, candidate: TokenTrace) -> Parting | Non
         suite=candidate.suite,
         mode=candidate.mode,
         item_id=candidate.item_id,
+        context_tokens=candidate.context_tokens,
         tokens=deltas.kl.size,
         first=int(differing[0]) if differing.size else None,
         differing=int(differing.size),

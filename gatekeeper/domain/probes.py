@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
@@ -11,8 +10,8 @@ from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.item_order import largest_batch
-from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.policy import check_task_names
+from gatekeeper.domain.speed_probe import PerformanceProbe, check_distinct, lengths_of
 
 ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
 PROBED_MODES: Final = get_args(ProbedMode)
@@ -40,7 +39,8 @@ class AccuracyProbe(Closed):
 
     `batches`: after each of so many parts a suite with `stop_early` looks whether the rest is needed. Bundled tasks
     only; others are one part.
-    `expected_items`: how many items a whole task has, for what is said before a run; it decides nothing.
+    `expected_items`: how many items a whole task has, and `choices`: the fewest requests that an item of any of them
+    makes, one per choice. Both are for what is said before a run and change nothing that is measured.
     """
 
     probe: Literal["accuracy"]
@@ -49,6 +49,7 @@ class AccuracyProbe(Closed):
     seed: NonNegativeInt = 0
     batches: Batches = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
+    choices: PositiveInt = 1
 
     @model_validator(mode="after")
     def _tasks_can_be_told_from_groups(self) -> Self:
@@ -62,22 +63,14 @@ class AccuracyProbe(Closed):
 
     @property
     def in_flight(self) -> int | None:
-        """The most items that are in flight together, those of one batch; None: unknown."""
+        """Requests that are in flight together, at least: lm-eval sends those of one batch; None: unknown."""
         counts = [count for count in self.items.values() if count is not None]
-        return largest_batch(sum(counts), self.batches) if len(counts) == len(self.items) else None
+        if len(counts) < len(self.items):
+            return None
+        return self.choices * largest_batch(sum(counts), self.batches)
 
     def _taken(self, size: int | None) -> int | None:
         return size if size is None or self.items_per_task is None else min(size, self.items_per_task)
-
-
-def _lengths(given: int | tuple[int, ...]) -> tuple[int, ...]:
-    """One length or several, as several."""
-    return (given,) if isinstance(given, int) else given
-
-
-def _check_distinct(field: str, lengths: tuple[int, ...]) -> None:
-    if len(set(lengths)) < len(lengths):
-        raise ValueError(f"{field}: a length is there twice: {', '.join(map(str, lengths))}")
 
 
 class FidelityProbe(Closed):
@@ -96,13 +89,13 @@ class FidelityProbe(Closed):
 
     @model_validator(mode="after")
     def _distinct_lengths(self) -> Self:
-        _check_distinct("context_tokens", self.context_lengths)
+        check_distinct("context_tokens", self.context_lengths)
         return self
 
     @property
     def context_lengths(self) -> tuple[int, ...]:
         """The lengths of contexts, as given."""
-        return _lengths(self.context_tokens)
+        return lengths_of(self.context_tokens)
 
     @property
     def longest_context(self) -> int:
@@ -115,9 +108,10 @@ class FidelityProbe(Closed):
         return self.documents * len(self.context_lengths)
 
     @property
-    def in_flight(self) -> int:
-        """The most sequences that are in flight together, those of one batch."""
-        return largest_batch(self.documents, self.batches) * len(self.context_lengths)
+    def longest_in_flight(self) -> int:
+        """Sequences of the longest context that can be in flight together: in a batch, length follows length."""
+        several = len(self.context_lengths) > 1
+        return largest_batch(self.documents, self.batches) if several else self.documents
 
 
 class ModesProbe(Closed):
@@ -205,11 +199,6 @@ class RetrievalProbe(Closed):
         cells = len(self.context_tokens) * self.items_per_cell
         return {**{str(family): cells for family in self.families}, **self.prompt_sets}
 
-    @property
-    def in_flight(self) -> int:
-        """The most items that are in flight together, those of one batch."""
-        return largest_batch(sum(self.items.values()), self.batches)
-
     def items_between(self, start: int, end: int) -> int:
         """The number of items whose length is asked for in [start, end); of prompt sets no length is known."""
         lengths = [length for length in self.context_tokens if start <= length < end]
@@ -220,65 +209,6 @@ class RetrievalProbe(Closed):
         """Tokens of all items together, at most."""
         own = sum(self.prompt_sets.values()) * max(self.context_tokens)
         return len(self.families) * self.items_per_cell * sum(self.context_tokens) + own
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """One kind of request of a performance probe. `prefix_tokens` of its prompt are the same in all of a round.
-
-    `mode`: warm where prompts share a prefix, since an engine that reuses prefixes computes it once.
-    """
-
-    mode: Mode
-    input_tokens: int
-    prefix_tokens: int = 0
-
-
-class Turns(Closed):
-    """Candidate and baseline take turns, each launched anew for it: `launches` pairs at most, `rounds` in each.
-
-    The candidate's pairs end as soon as every rule on speed is decided; those of the control launch, which measure the
-    noise, are all run.
-    """
-
-    launches: Annotated[int, Field(ge=1, le=8, strict=True)]
-
-
-class PerformanceProbe(Closed):
-    """vLLM's serving benchmark on random prompts; the first round of every launch warms up and is thrown away.
-
-    `input_tokens`: the length of a prompt, or several, each a load of its own in every round. `shared_prefix_tokens`:
-    one more load, whose prompts begin with so many tokens that are the same in all of a round, and go on with as many
-    as the shortest of `input_tokens`. Without `turns` each arm runs its rounds in its own launch, alone.
-    """
-
-    probe: Literal["performance"]
-    prompts: PositiveInt
-    input_tokens: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
-    output_tokens: PositiveInt
-    shared_prefix_tokens: NonNegativeInt = 0
-    rounds: Annotated[int, Field(ge=2, strict=True)]
-    turns: Turns | None = None
-    seed: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _distinct_lengths(self) -> Self:
-        _check_distinct("input_tokens", self.input_lengths)
-        return self
-
-    @property
-    def input_lengths(self) -> tuple[int, ...]:
-        """The lengths of prompts, as given."""
-        return _lengths(self.input_tokens)
-
-    @property
-    def loads(self) -> tuple[Load, ...]:
-        """What every round consists of, one after the other."""
-        cold = tuple(Load(mode="cold", input_tokens=length) for length in self.input_lengths)
-        if not self.shared_prefix_tokens:
-            return cold
-        prefix, shortest = self.shared_prefix_tokens, min(self.input_lengths)
-        return (*cold, Load(mode="warm", input_tokens=prefix + shortest, prefix_tokens=prefix))
 
 
 class CapacityProbe(Closed):

@@ -127,11 +127,11 @@ def summary(
     verdict: Verdict, findings: Sequence[Finding], deltas: Sequence[Delta], coverage_gaps: Sequence[str]
 ) -> str:
     """The verdict's sentence: what decided it first, then the other quality figures, then gain and speed."""
-    deciding = _deciding(verdict, findings)
-    first = [_phrase(finding) for finding in deciding]
+    named_first = _named_first(verdict, findings)
+    first = [_phrase(finding) for finding in named_first]
     if verdict is Verdict.INVALID and coverage_gaps:
         first.insert(0, f"coverage: {', '.join(coverage_gaps)}")
-    named = {(finding.metric, finding.mode, finding.group) for finding in deciding}
+    named = {(finding.metric, finding.mode, finding.group) for finding in named_first}
     rest = [
         _figure(delta)
         for delta in deltas
@@ -158,10 +158,17 @@ _DECIDES = {
 }
 
 
-def _deciding(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
-    blocking = [finding for finding in findings if finding.rule.severity == "block"]
-    deciding = [finding for finding in blocking if finding.outcome in _DECIDES[verdict]]
-    return deciding + [finding for finding in blocking if finding.outcome is Outcome.WAIVED]
+def deciding(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of blocking rules that led to the verdict; none where something else did."""
+    outcomes = _DECIDES[verdict]
+    return [found for found in findings if found.rule.severity == "block" and found.outcome in outcomes]
+
+
+def _named_first(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
+    waived = [
+        found for found in findings if found.rule.severity == "block" and found.outcome is Outcome.WAIVED
+    ]
+    return deciding(verdict, findings) + waived
 
 
 def in_parts(verdict: Verdict, sentence: str, findings: Sequence[Finding]) -> tuple[tuple[str, ...], str]:
@@ -170,18 +177,19 @@ def in_parts(verdict: Verdict, sentence: str, findings: Sequence[Finding]) -> tu
     No finding stands alone where the sentence does not begin with the findings that decided.
     """
     text = sentence.removeprefix(f"{verdict}: ")
-    reasons = tuple(_phrase(finding) for finding in _deciding(verdict, findings))
+    reasons = tuple(_phrase(finding) for finding in _named_first(verdict, findings))
     lead = "; ".join(reasons)
     return (reasons, text[len(lead) :].lstrip("; .")) if lead and text.startswith(lead) else ((), text)
 
 
-def _title(metric: str, mode: str, group: str) -> str:
+def title_of(metric: str, mode: str, group: str) -> str:
+    """A metric with its group and mode, where they are not the usual ones."""
     place = ", ".join(part for part, usual in ((group, ALL), (mode, "cold")) if part != usual)
     return METRICS[metric].title + (f" ({place})" if place else "")
 
 
 def _phrase(finding: Finding) -> str:
-    title = _title(finding.metric, finding.mode, finding.group)
+    title = title_of(finding.metric, finding.mode, finding.group)
     if finding.outcome is Outcome.REGRESSED and finding.delta is not None:
         metric, rule = METRICS[finding.metric], finding.rule
         extra = telling_decimals(metric, finding.delta, finding.limit)
@@ -206,7 +214,7 @@ def _verb(rule: Rule) -> str:
 def _figure(delta: Delta) -> str:
     metric = METRICS[delta.metric]
     shown = bounds(metric, delta) if metric.kind in ("token", "binary") else amount(metric, delta.estimate)
-    return f"{_title(delta.metric, delta.mode, delta.group)} {shown}"
+    return f"{title_of(delta.metric, delta.mode, delta.group)} {shown}"
 
 
 def no_gain(deltas: Sequence[Delta]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from scipy.stats import t
 
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import Rule
-from gatekeeper.domain.probes import PerformanceProbe
+from gatekeeper.domain.speed_probe import PerformanceProbe
 from gatekeeper.stats.ratio import launch_noise_factor, root_mean_square
 from gatekeeper.stats.sequential import wang_tsiatis
 

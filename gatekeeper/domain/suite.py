@@ -10,18 +10,17 @@ from pydantic import Field, model_validator
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.free_decode import FREE_PROMPT_TOKENS, FreeDecodeProbe
-from gatekeeper.domain.item_order import largest_batch
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
     FidelityProbe,
     ModesProbe,
-    PerformanceProbe,
     Probe,
     RetrievalProbe,
     SaturatedProbe,
 )
+from gatekeeper.domain.speed_probe import PerformanceProbe
 
 
 class Suite(Closed):
@@ -117,12 +116,16 @@ class Suite(Closed):
     def quality_requests(self) -> int | None:
         """The most requests that can be in flight while quality is measured; None: that is known only at the run.
 
-        No item waits for those of another batch. In `chunked` mode, alone of all, there is one at a time.
+        In `chunked` mode, alone of all, there is one at a time.
         """
         items: list[int | None] = [0]
         for probe in self.probes:
             match probe:
-                case FidelityProbe() | AccuracyProbe() | RetrievalProbe() | FreeDecodeProbe():
+                case FidelityProbe():
+                    items.append(probe.sequences)
+                case RetrievalProbe():
+                    items.append(sum(probe.items.values()))
+                case AccuracyProbe() | FreeDecodeProbe():
                     items.append(probe.in_flight)
                 case ModesProbe() | SaturatedProbe():
                     items.append(probe.documents)
@@ -139,11 +142,11 @@ class Suite(Closed):
             for probe in self.probes
             if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
-        scored = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
-        forced += [(p.longest_context, largest_batch(p.documents, p.batches)) for p in scored]
+        fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
+        forced += [(probe.longest_context, probe.longest_in_flight) for probe in fidelity]
         free = [(FREE_PROMPT_TOKENS, p.in_flight) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
-            (max(p.context_tokens), min(p.items_per_cell * len(p.families), p.in_flight))
+            (min(p.context_tokens), sum(p.items.values()))  # lengths come in random order
             for p in self.probes
             if isinstance(p, RetrievalProbe)
         ]
@@ -184,6 +187,10 @@ class Suite(Closed):
     def fingerprint(self) -> str:
         """The SHA-256 of the suite's canonical JSON, without what only describes it."""
         described = self.model_dump_json(
-            exclude={"description": True, "policy": True, "probes": {"__all__": {"expected_items"}}}
+            exclude={
+                "description": True,
+                "policy": True,
+                "probes": {"__all__": {"expected_items", "choices"}},
+            }
         )
         return hashlib.sha256(described.encode()).hexdigest()

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gatekeeper.domain.meaning import MEANINGS
 from gatekeeper.domain.sentence import in_parts
 from gatekeeper.domain.verdict import Finding, Outcome, SettingRow, Verdict
 from gatekeeper.reporting.figures import (
@@ -41,6 +40,8 @@ MARKS: Final[Mapping[Verdict | Outcome, str]] = {
     Outcome.WAIVED: "\N{WAVING WHITE FLAG}",
 }
 """A glance's worth, always beside the word."""
+CLOSING: Final = (Outcome.REGRESSED, Outcome.NOT_EXERCISED, Outcome.MISSING, Outcome.ERRORED)
+"""What closes the gate where a blocking rule comes to it, other than by being undecided."""
 
 
 def render_markdown(run: RunView) -> str:
@@ -50,7 +51,11 @@ def render_markdown(run: RunView) -> str:
 
 def escaped(text: str) -> str:
     """Text that Markdown shows as it is, in a table cell too; `@` and `#` call nobody."""
-    return SPECIAL.sub(r"\\\1", one_line(text)).replace("@", "@&#8203;")
+    return _inert(one_line(text))
+
+
+def _inert(line: str) -> str:
+    return SPECIAL.sub(r"\\\1", line).replace("@", "@&#8203;")
 
 
 def _lines(run: RunView) -> Iterator[str]:
@@ -79,8 +84,8 @@ def _lines(run: RunView) -> Iterator[str]:
 
 def _answer(run: RunView) -> Iterator[str]:
     """What it means for the rollout, where the evidence is, what was changed, and what decided."""
-    meaning = MEANINGS[run.verdict] if run.verdict else None
-    said = [f"**{meaning.gate}.**", *([meaning.advice] if run.run_id else [])] if meaning else []
+    meaning = run.meaning
+    said = [f"**{meaning.gate}.**", *([_prose(meaning.advice)] if run.run_id else [])] if meaning else []
     if run.url:
         said.append(f"[The evidence]({run.url}), [item by item]({run.url}/items).")
     if said:
@@ -97,6 +102,12 @@ def _answer(run: RunView) -> Iterator[str]:
         yield from (f"- {_sentence(reason)}" for reason in reasons)
         if besides:
             yield ("\n" if reasons else "") + _sentence(besides)
+
+
+def _prose(text: str) -> str:
+    """Escaped, but for code between backticks."""
+    parts = one_line(text).split("`")
+    return "".join(f"`{part}`" if place % 2 else _inert(part) for place, part in enumerate(parts))
 
 
 def _sentence(text: str) -> str:
@@ -133,12 +144,20 @@ def _folded(summary: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _detail(finding: Finding) -> str:
-    return "" if finding.outcome is Outcome.REGRESSED else finding.detail
+    """Nothing where a blocking rule's figures stand above, among what decided."""
+    is_said = finding.outcome is Outcome.REGRESSED and finding.rule.severity == "block" and finding.delta
+    return "" if is_said else finding.detail
+
+
+def _mark(finding: Finding) -> str:
+    """A rule that only warns never looks like one that closed the gate."""
+    is_warning = finding.rule.severity == "warn" and finding.outcome in CLOSING
+    return MARKS[Outcome.ERRORED if is_warning else finding.outcome]
 
 
 def _finding_row(finding: Finding) -> tuple[str, ...]:
     return (
-        f"{MARKS[finding.outcome]} {finding.outcome}",
+        f"{_mark(finding)} {finding.outcome}",
         of_group(finding.metric, finding.group),
         finding.mode,
         interval(finding.delta) if finding.delta else "-",

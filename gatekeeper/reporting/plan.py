@@ -15,11 +15,11 @@ from gatekeeper.domain.probes import (
     CapacityProbe,
     FidelityProbe,
     ModesProbe,
-    PerformanceProbe,
     Probe,
     RetrievalProbe,
     SaturatedProbe,
 )
+from gatekeeper.domain.speed_probe import PerformanceProbe
 from gatekeeper.reporting.figures import limit, of_group
 from gatekeeper.reporting.text import columns, wrapped
 

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gatekeeper.domain.differences import Difference, differences
 from gatekeeper.domain.errors import GatekeeperError
+from gatekeeper.domain.meaning import Meaning, meaning_of
 from gatekeeper.domain.verdict import Delta, EngineInfo, Finding, Noise, SettingRow, Verdict
+from gatekeeper.domain.waiver import Waiver
 
 
 class UnknownFormat(GatekeeperError):
@@ -36,6 +38,7 @@ class RunView(BaseModel):
     settings: tuple[SettingRow, ...] = ()
     engine: EngineInfo | None = None
     notes: tuple[str, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
     url: str | None = None
 
     @property
@@ -47,6 +50,14 @@ class RunView(BaseModel):
     def word(self) -> str:
         """The verdict, or the state of a run that has none."""
         return str(self.verdict) if self.verdict else self.state.upper()
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """What the verdict means for the rollout; None before there is one."""
+        if self.verdict is None:
+            return None
+        engine = self.engine.name if self.engine else None
+        return meaning_of(self.verdict, findings=self.findings, waivers=self.waivers, engine=engine)
 
     @property
     def differences(self) -> tuple[Difference, ...]:

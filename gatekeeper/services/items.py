@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from sqlalchemy.orm import Session
 
 from gatekeeper.domain.answer import Answer, Chances, first_difference
-from gatekeeper.domain.base import Closed
+from gatekeeper.domain.base import LARGEST, Closed
 from gatekeeper.domain.errors import NotFound
 from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.parting import Parting, part_of
@@ -21,6 +21,7 @@ from gatekeeper.storage import arms, items, runs
 from gatekeeper.storage.database import Sessions, transaction
 from gatekeeper.storage.items import Flip
 
+Tokens = Annotated[int, Field(ge=0, le=LARGEST)]
 MOST_FIGURES: Final = 20_000
 """A page shows no more figures of one run than this."""
 
@@ -67,6 +68,7 @@ class ItemView(View):
 class ItemFilters(Closed):
     """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two.
 
+    `context_from`, `context_to`: those of so many tokens of context, from the first on and below the second.
     `include`: `answers` adds the question and what both arms said.
     """
 
@@ -75,9 +77,19 @@ class ItemFilters(Closed):
     mode: Mode | None = None
     metric: Words | None = None
     flip: Flip | None = None
+    context_from: Tokens | None = None
+    context_to: Tokens | None = None
     include: Literal["answers"] | None = None
     limit: Limit = 100
     cursor: Words | None = None
+
+    @field_validator("context_to")
+    @classmethod
+    def _holds_a_length(cls, end: int | None, others: ValidationInfo) -> int | None:
+        start = others.data.get("context_from") or 0
+        if end is not None and end <= start:
+            raise ValueError(f"{end} tokens end before they begin; allowed: more than context_from, {start}")
+        return end
 
 
 class TokenFilters(Closed):

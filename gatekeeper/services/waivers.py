@@ -121,9 +121,9 @@ def list_waivers(
 
 
 def excusable_metrics(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """The metrics that a waiver can excuse, or does."""
+    """The metrics that a waiver can excuse, or does; never one whose only findings have no figure."""
     outcomes = (*EXCUSABLE, Outcome.WAIVED)
-    found = (f.metric for f in findings if f.rule.severity == "block" and f.outcome in outcomes)
+    found = (f.metric for f in findings if f.rule.severity == "block" and f.outcome in outcomes and f.delta)
     return tuple(dict.fromkeys(found))
 
 

@@ -64,9 +64,11 @@ CONDITIONS: Final[Mapping[str, Callable[[_Sides, Any], ColumnElement[bool]]]] = 
     "metric": lambda sides, value: sides.either("metric") == value,
     "metrics": lambda sides, values: sides.either("metric").in_(values),
     "items": lambda sides, values: sides.either("item_id").in_(values),
+    "context_from": lambda sides, value: sides.either("context_tokens") >= value,
+    "context_to": lambda sides, value: sides.either("context_tokens") < value,
     "flip": lambda sides, value: sides.flipped(value),
 }
-"""What can be asked for."""
+"""What can be asked for. An item of unknown length meets no condition on its context."""
 
 
 def list_pairs(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from gatekeeper.domain.differences import Setting, differing
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.verdict import Delta
 from gatekeeper.services.views import RunDetail
@@ -28,7 +29,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow:
-    """One metric, mode and group over all runs; or one fact in which they differ."""
+    """One metric in one mode over all runs."""
 
     label: str
     mode: str
@@ -37,21 +38,24 @@ class ComparedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Runs side by side. `warnings`: why their figures may not be comparable."""
+    """Runs side by side. `warnings`: why their figures may not be comparable; `settings`: where they differ."""
 
     runs: tuple[ComparedRun, ...]
     warnings: tuple[str, ...]
+    settings: tuple[Setting, ...]
     rows: tuple[ComparedRow, ...]
 
 
 def compare(runs: Sequence[RunDetail]) -> Comparison:
     """Line up the deltas of all runs over all items, whatever they were measured with."""
+    plans = [Plan.model_validate(run.plan) for run in runs]
     keys = dict.fromkeys(
         (delta.metric, delta.mode) for run in runs for delta in run.deltas if delta.group == "all"
     )
     return Comparison(
         runs=tuple(_head(run) for run in runs),
-        warnings=tuple(_warnings(runs)),
+        warnings=tuple(_warnings(runs, plans)),
+        settings=differing([_settings(plan) for plan in plans]),
         rows=tuple(
             ComparedRow(
                 label=" ".join(filter(None, (figures.title(metric), figures.unit(metric)))),
@@ -75,9 +79,16 @@ def _head(run: RunDetail) -> ComparedRun:
     )
 
 
-def _warnings(runs: Sequence[RunDetail]) -> list[str]:
+def _settings(plan: Plan) -> dict[str, Any]:
+    """The candidate's configuration, and below it the baseline's and the deployment."""
+    return plan.candidate.config.model_dump(mode="json") | {
+        "baseline": plan.baseline.config.model_dump(mode="json"),
+        "deployment": plan.change.deployment.model_dump(mode="json"),
+    }
+
+
+def _warnings(runs: Sequence[RunDetail], plans: Sequence[Plan]) -> list[str]:
     """Facts in which the runs differ although figures are only comparable where they agree."""
-    plans = [Plan.model_validate(run.plan) for run in runs]
     facts: dict[str, set[object]] = {
         "models": {run.model for run in runs},
         "suites": {plan.suite.fingerprint for plan in plans},

@@ -21,7 +21,8 @@ from gatekeeper.web.answers import AnswersPanel, answers_panel
 from gatekeeper.web.badges import Badge
 from gatekeeper.web.filters import Choice, Option
 
-FIELDS: Final = ("suite", "task", "mode", "flip")
+CONTEXT: Final = ("context_from", "context_to")
+FIELDS: Final = ("suite", "task", "mode", "flip", *CONTEXT)
 BINARY: Final = tuple(metric.source for metric in METRICS.values() if metric.kind == "binary")
 PROBABILITIES: Final = {"correct": "right_choice_probability", "retrieved": "answer_probability"}
 """A figure that is right or wrong -> the continuous one of the same item."""
@@ -65,9 +66,11 @@ class PartingLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlipForm:
-    """The drop-down lists above the items."""
+    """The drop-down lists above the items, and the tokens of context between which they were asked."""
 
     choices: tuple[Choice, ...]
+    context_from: str
+    context_to: str
     is_active: bool
 
 
@@ -79,6 +82,15 @@ def read_filters(query: Mapping[str, str]) -> ItemFilters:
         return ItemFilters.model_validate({"flip": "any"} | given | fixed)
     except ValidationError as error:
         raise InvalidInput(field_problems(error)) from error
+
+
+def is_met(filters: ItemFilters, parting: Parting) -> bool:
+    """Whether a document is of the mode and the context asked for; one of unknown context meets no bounds."""
+    start, end, length = filters.context_from, filters.context_to, parting.context_tokens
+    is_within = start is end is None or (
+        length is not None and (start is None or length >= start) and (end is None or length < end)
+    )
+    return is_within and filters.mode in (None, parting.mode)
 
 
 def flip_form(query: Mapping[str, str], known: Sequence[ItemView]) -> FlipForm:
@@ -97,7 +109,10 @@ def flip_form(query: Mapping[str, str], known: Sequence[ItemView]) -> FlipForm:
         choices.append(
             Choice(name=name, label={"flip": "Change"}.get(name, name.capitalize()), options=options)
         )
-    return FlipForm(choices=tuple(choices), is_active=any(chosen.values()))
+    start, end = (chosen[name] for name in CONTEXT)
+    return FlipForm(
+        choices=tuple(choices), context_from=start, context_to=end, is_active=any(chosen.values())
+    )
 
 
 def address(run_id: UUID, query: Mapping[str, str], *, cursor: str | None = None) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.services import history, items
-from gatekeeper.services.items import ItemView
+from gatekeeper.services.items import ItemFilters, ItemView
 from gatekeeper.services.views import Page
 from gatekeeper.services.vocabulary import token_texts
 from gatekeeper.web import flips, links
@@ -25,15 +25,15 @@ def list_flips(request: Request, run_id: str) -> Response:
     """The items whose outcome changed, and the documents at which greedy choices part."""
     sessions, known, query = context_of(request).sessions, run_id_of(run_id), dict(request.query_params)
     run = history.get_run(sessions, known)
-    page, problem = Page[ItemView](items=(), next_cursor=None), ""
+    page, problem, filters = Page[ItemView](items=(), next_cursor=None), "", ItemFilters()
     try:
-        page = items.list_items(sessions, known, flips.read_filters(query))
+        filters = flips.read_filters(query)
+        page = items.list_items(sessions, known, filters)
     except InvalidInput as error:
         problem = error.detail or str(error)
     names = [item.item_id for item in page.items]
     beside = items.figures_of(sessions, known, tuple(flips.PROBABILITIES.values()), only_items=names)
-    mode = query.get("mode", "").strip()
-    partings = [part for part in items.list_partings(sessions, known) if mode in ("", part.mode)]
+    partings = [part for part in items.list_partings(sessions, known) if flips.is_met(filters, part)]
     return render(
         "items.html",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,

@@ -11,9 +11,9 @@ from gatekeeper.domain.change import Deployment, Slo, reference_config
 from gatekeeper.domain.kv_config import Reuse
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import ArmPlan, Model
-from gatekeeper.domain.probes import PerformanceProbe, Turns
 from gatekeeper.domain.sample import TurnsSample, round_samples
 from gatekeeper.domain.speed import COMPANION, SUITE
+from gatekeeper.domain.speed_probe import PerformanceProbe, Turns
 from gatekeeper.embedded.bundled_model import directory, is_built
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import MemoryArm

@@ -15,11 +15,11 @@ from gatekeeper.domain.probes import (
     CapacityProbe,
     FidelityProbe,
     ModesProbe,
-    PerformanceProbe,
     Probe,
     RetrievalProbe,
     SaturatedProbe,
 )
+from gatekeeper.domain.speed_probe import PerformanceProbe
 from workers.engines.errors import Unsupported
 from workers.suites import accuracy, fidelity, free_decode, modes, performance, saturated
 from workers.suites.base import Bench

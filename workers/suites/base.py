@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Literal, Protocol, TypeVar
 
 from gatekeeper.domain.answer import Answer
@@ -123,3 +124,28 @@ def in_parallel(
             yield from (task.result() for task in done)
     finally:  # without waiting: requests under way end with the engine, which is stopped next
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def in_batches(
+    bench: Bench, parts: Sequence[Sequence[Item]], work: Callable[[Item], Result], *, suite: str, mode: Mode
+) -> Iterator[tuple[int, Result]]:
+    """Work on the items of all parts as `in_parallel`, each result with its part's number; look after each whole part.
+
+    Those of the next part begin while the last ones of a part are under way, so that as many are in flight as the
+    deployment declares. A look that says enough ends it: what is under way is waited for, and belongs to nothing.
+    """
+    over, left, whole = Event(), [len(part) for part in parts], 0
+
+    def worked(item: tuple[int, Item]) -> tuple[int, Result | None]:
+        return item[0], None if over.is_set() else work(item[1])
+
+    numbered = [(batch, item) for batch, part in enumerate(parts) for item in part]
+    for batch, result in in_parallel(bench, numbered, worked, concurrency=bench.concurrency):
+        if over.is_set() or result is None:
+            continue
+        yield batch, result
+        left[batch] -= 1
+        while whole < len(parts) - 1 and not left[whole] and not over.is_set():
+            whole += 1
+            if bench.is_enough(suite, mode, whole):
+                over.set()

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode
 from gatekeeper.domain.plan import ArmPlan
-from gatekeeper.domain.probes import Load, PerformanceProbe
 from gatekeeper.domain.speed import COMPANION, FAILED, SUITE, Round
+from gatekeeper.domain.speed_probe import Load, PerformanceProbe
 from workers.engines.base import Metrics, Server
 from workers.suites.base import PREEMPTIONS, PREFIX_HITS, Bench, counted_between
 from workers.suites.load_generator import LoadGenerator, load_generator

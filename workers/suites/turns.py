@@ -20,8 +20,8 @@ from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.plan import ArmPlan, cache_modes
-from gatekeeper.domain.probes import Load, PerformanceProbe, Turns
 from gatekeeper.domain.speed import COMPANION, SUITE, Round
+from gatekeeper.domain.speed_probe import Load, PerformanceProbe, Turns
 from workers.engines.base import Server
 from workers.engines.errors import EngineFailure, ProbeFailed
 from workers.suites.base import Sink

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gatekeeper.domain.meaning import MEANINGS
+from gatekeeper.domain.meaning import Meaning, meaning_of
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.sentence import GAIN_FLOOR, in_parts
 from gatekeeper.domain.verdict import Delta, Finding, Verdict
@@ -76,7 +76,7 @@ WAITING: Final = {
 
 def answer(run: RunDetail, *, base_url: str, needs_token: bool) -> Answer:
     """The verdict, or where the run is."""
-    meaning = MEANINGS.get(run.verdict) if run.verdict else None
+    meaning = _meaning(run)
     reasons, sentence = (
         in_parts(run.verdict, run.sentence, run.findings)
         if run.verdict and run.sentence
@@ -87,19 +87,18 @@ def answer(run: RunDetail, *, base_url: str, needs_token: bool) -> Answer:
         reasons=tuple(map(_capitalised, reasons)),
         sentence=_capitalised(sentence),
         gate=meaning.gate if meaning else "Gate closed",
-        advice=_advice(run),
+        advice=meaning.advice if meaning else "Only PASS opens the gate.",
         progress=progress_view(run),
-        steps=next_steps(run, can_waive=not needs_token),
+        steps=next_steps(run, meaning, can_waive=not needs_token),
         actions=tuple(_actions(run, base_url, needs_token=needs_token)),
     )
 
 
-def _advice(run: RunDetail) -> str:
+def _meaning(run: RunDetail) -> Meaning | None:
     if run.verdict is None:
-        return "Only PASS opens the gate."
-    if run.verdict is Verdict.PASS and run.waivers:
-        return "Every blocking rule was shown to hold or is waived."
-    return MEANINGS[run.verdict].advice
+        return None
+    engine = run.engine.name if run.engine else None
+    return meaning_of(run.verdict, findings=run.findings, waivers=run.waivers, engine=engine)
 
 
 def tiles(run: RunDetail) -> Tiles | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
@@ -137,6 +138,20 @@ def test_a_body_of_another_type_is_415(client: TestClient, media_type: str) -> N
 def test_a_wrong_query_is_422_in_the_same_form(client: TestClient, query: str, field: str) -> None:
     answer = client.get(f"/api/v1/runs?{query}")
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("context_from=-1", "context_from"),
+        ("context_from=512&context_to=512", "context_to"),
+        ("context=1", "context"),
+    ],
+)
+def test_a_wrong_context_of_items_is_422_at_its_field(client: TestClient, query: str, field: str) -> None:
+    answer = client.get(f"/api/v1/runs/{uuid4()}/items?{query}")
+    assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 

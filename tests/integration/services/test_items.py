@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -31,6 +32,32 @@ def test_items_are_paired_filtered_and_paged(world: World) -> None:
     assert {item.answers for item in found} == {None}
     gained = items.list_items(world.sessions, run_id, ItemFilters(flip="gained", task="gk_facts"))
     assert [item.item_id for item in gained.items] == ["gk_facts/0"]
+
+
+def test_items_are_filtered_by_the_tokens_of_their_context(world: World) -> None:
+    register_model(world.sessions, samples.MODEL)
+    run_id = finished_run(world.sessions, world.settings, samples.window())
+    _note_lengths(world)
+
+    def lengths(**bounds: Any) -> set[str]:
+        asked = ItemFilters(limit=200, **bounds)
+        return {item.item_id.split("/")[1] for item in items.list_items(world.sessions, run_id, asked).items}
+
+    assert lengths(context_from=512) == {"512", "1024"}
+    assert lengths(context_to=512) == {"256"}
+    assert lengths(context_from=512, context_to=1024) == {"512"}
+    assert lengths(context_from=1025) == set()
+
+
+def _note_lengths(world: World) -> None:
+    """As real measurements of retrieval have them; the others keep none."""
+    with transaction(world.sessions) as session:
+        session.execute(
+            text(
+                "update measurements set context_tokens = cast(split_part(item_id, '/', 2) as integer)"
+                " where suite = 'retrieval'"
+            )
+        )
 
 
 def test_what_both_arms_said_comes_where_it_is_asked_for(world: World) -> None:

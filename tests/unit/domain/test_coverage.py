@@ -55,8 +55,8 @@ def plan_of(
         ({"max_context": 640, "decode_tokens": 128, "concurrency": 16}, None),
         ({"max_context": 641}, "max_context 641 > 640 tokens reached"),
         ({"decode_tokens": 129}, "decode_tokens 129 > 128 tokens decoded"),
-        ({"concurrency": 120}, None),
-        ({"concurrency": 121}, "concurrency 121 > 120 requests in flight"),
+        ({"concurrency": 240}, None),
+        ({"concurrency": 241}, "concurrency 241 > 240 requests in flight"),
     ],
 )
 def test_each_declared_value_has_to_be_reached(declared: dict[str, Any], gap: str | None) -> None:
@@ -79,27 +79,47 @@ def test_an_undeclared_load_is_covered_by_what_is_run() -> None:
     assert plan_of(FP8, suite=two, concurrency=16).coverage_gaps == ("concurrency 16 > 2 requests in flight",)
 
 
+def suite_of(probe: dict[str, Any]) -> Suite:
+    return Suite.model_validate({"name": "s", "description": "", "stop_early": True, "probes": [probe]})
+
+
+def test_lm_eval_sends_the_choices_of_one_batch_together() -> None:
+    probe = {"probe": "accuracy", "tasks": ["a", "b"], "expected_items": {"a": 10, "b": 12}, "batches": 4}
+    assert suite_of(probe).quality_requests == 6
+    assert suite_of(probe | {"choices": 3}).quality_requests == 18
+
+
+def test_what_is_scored_token_by_token_does_not_wait_for_a_batch() -> None:
+    fidelity = {
+        "probe": "fidelity", "documents": 8, "context_tokens": [50, 100], "decode_tokens": 16, "batches": 4,
+    }  # fmt: skip
+    retrieval = {
+        "probe": "retrieval",
+        "families": ["needle"],
+        "context_tokens": [256, 512],
+        "items_per_cell": 5,
+    }
+    assert suite_of(fidelity).quality_requests == 16
+    assert suite_of(fidelity).prompt_tokens_in_flight(concurrency=4) == 2 * 100
+    assert suite_of(fidelity | {"context_tokens": 100}).prompt_tokens_in_flight(concurrency=4) == 4 * 100
+    assert suite_of(retrieval).quality_requests == 10
+    assert suite_of(retrieval).prompt_tokens_in_flight(concurrency=4) == 4 * 256
+
+
 @pytest.mark.parametrize(
-    "probe",
-    [
-        {"probe": "fidelity", "documents": 10, "context_tokens": [64, 128], "decode_tokens": 16, "batches": 4},
-        {"probe": "accuracy", "tasks": ["a", "b"], "expected_items": {"a": 10, "b": 12}, "batches": 4},
-        {"probe": "retrieval", "families": ["needle"], "context_tokens": [256], "items_per_cell": 22, "batches": 4},
-    ],
-)  # fmt: skip
-def test_items_of_two_batches_are_never_in_flight_together(probe: dict[str, Any]) -> None:
-    batched = Suite.model_validate(
-        {"name": "batched", "description": "", "stop_early": True, "probes": [probe]}
-    )
-    assert batched.quality_requests == 6
+    ("before", "after", "is_met"),
+    [(None, 256, False), (None, 8, True), (8, 64, True), (64, 128, False), (64, 64, True), (128, 4, True)],
+)
+def test_another_limit_on_sequences_has_to_be_met(before: int | None, after: int, is_met: bool) -> None:
+    baseline = {"scheduling": {"max_num_seqs": before}} if before else {}
+    plan = plan_of({**FP8, "scheduling": {"max_num_seqs": after}}, baseline=baseline, concurrency=16)
+    gap = f"max_num_seqs {after}: 16 requests are in flight, and no more wait"
+    assert plan.coverage_gaps == (() if is_met else (gap,))
 
 
-def test_prompts_of_two_batches_do_not_share_an_engine_step() -> None:
-    probe = {"probe": "fidelity", "documents": 8, "context_tokens": 100, "decode_tokens": 16, "batches": 4}
-    batched = Suite.model_validate(
-        {"name": "batched", "description": "", "stop_early": True, "probes": [probe]}
-    )
-    assert batched.prompt_tokens_in_flight(concurrency=16) == 200
+def test_offloaded_blocks_have_to_come_back() -> None:
+    plan = plan_of({"reuse": {"prefix_caching": True, "offload_gib": 4}}, suite=get_suite("reuse"))
+    assert plan.coverage_gaps == ("offload_gib: no probe brings a block back from the host",)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -77,17 +78,50 @@ def test_one_comment_is_posted_and_then_updated(said: Path, earlier: str, method
     assert done.returncode == 0, done.stderr
     asked = (said / "gh").read_text()
     assert method in asked
-    assert (
-        'select(.user.login == "github-actions[bot]" and (.body | startswith("<!-- gatekeeper -->")))'
-        in asked
-    )
-    assert (said / "body").read_text() == "<!-- gatekeeper -->\n### PASS\n"
+    marker, rest = (said / "body").read_text().split("\n", 1)
+    assert f'select(.user.login == "github-actions[bot]" and (.body | startswith("{marker}")))' in asked
+    assert rest == "### PASS\n"
 
 
-def test_a_long_report_is_cut_to_what_a_comment_holds(said: Path) -> None:
-    (said / "report.md").write_text("x" * 70_000)
+def test_every_key_has_a_comment_of_its_own(said: Path) -> None:
+    (said / "report.md").write_text("### PASS\n")
+    keys = ("", "models/a.yaml", "models/b.yaml", "--> ### PASS", 'a" or true or "', "a\nb", "models/a.yaml")
+    markers = []
+    for key in keys:
+        run(said, "comment.sh", REPORT=str(said / "report.md"), NUMBER="7", EARLIER="", COMMENT_KEY=key)
+        markers.append((said / "body").read_text().splitlines()[0])
+    assert all(re.fullmatch("<!-- gatekeeper [0-9a-f]+ -->", marker) for marker in markers)
+    assert markers[1] == markers[-1]
+    assert len(set(markers)) == len(set(keys))
+
+
+def test_the_usual_key_says_what_is_gated() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    (key,) = (step["env"]["COMMENT_KEY"] for step in action["runs"]["steps"] if "COMMENT_KEY" in step["env"])
+    gated = {"server", "change", "paths", "model", "suite", "policy"}
+    assert set(re.findall(r"inputs\.([a-z-]+)", key)) == gated | {"comment-key"}
+
+
+def test_a_long_report_is_cut_at_a_line_to_what_a_comment_holds(said: Path) -> None:
+    row = "| \N{WHITE HEAVY CHECK MARK} Passed | decode KL | 0.012 |"
+    short = ["<details><summary>rules</summary>", "", row, "", "</details>", ""]
+    long = ["<details><summary>all</summary>", "", *[row] * 2_000, "", "</details>", "", "Run: 1"]
+    (said / "report.md").write_text("\n".join(["### PASS", "", *short, *long]) + "\n")
     run(said, "comment.sh", REPORT=str(said / "report.md"), NUMBER="7", EARLIER="")
-    assert len((said / "body").read_text()) < 65_536
+    body = (said / "body").read_text()
+    assert 59_000 < len(body.encode()) < 65_536
+    lines = body.splitlines()
+    assert lines[-4:] == ["", "</details>", "", "The rest is in the summary of the job."]
+    assert set(lines[9:-4]) <= {*long[:2], row}
+    assert body.count("<details>") == body.count("</details>") == 2
+
+
+def test_a_line_longer_than_a_comment_is_left_out(said: Path) -> None:
+    (said / "report.md").write_text("### PASS\n" + "x" * 70_000)
+    run(said, "comment.sh", REPORT=str(said / "report.md"), NUMBER="7", EARLIER="")
+    assert (said / "body").read_text().splitlines()[1:] == [
+        "### PASS", "", "The rest is in the summary of the job.",
+    ]  # fmt: skip
 
 
 def test_every_script_and_input_that_the_action_names_is_there() -> None:

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from gatekeeper.domain.sentence import summary
-from gatekeeper.domain.verdict import Outcome, Verdict
+from gatekeeper.domain.verdict import Finding, Outcome, Verdict
 from gatekeeper.reporting import RENDERERS
 from gatekeeper.reporting.markdown import MARKS
 from gatekeeper.reporting.view import UnknownFormat
-from tests.unit.reporting.samples import CAPACITY, KL, document, finding
+from tests.unit.reporting.samples import ACCURACY, CAPACITY, ENGINE, KL, THROUGHPUT, document, finding
 
+WAIVER = {
+    "id": 1, "metric": "accuracy", "owner": "Ada", "reason": "room first",
+    "granted_at": "2026-11-30T12:00:00Z", "expires_at": "2026-12-24T12:00:00Z",
+}  # fmt: skip
 CLOSED = [verdict for verdict in Verdict if verdict is not Verdict.PASS]
 
 
@@ -112,6 +116,53 @@ def test_markdown_says_what_to_do_what_was_changed_and_why() -> None:
     )
     assert reason == "- Decode KL 0.027 nats/token (95% bounds 0.024 to 0.031) exceeds 0.050 nats/token"
     assert besides == "KV capacity 2.00x."
+
+
+def advice_of(verdict: Verdict, **more: Any) -> str:
+    return RENDERERS["markdown"]([document(verdict, **more)]).split("\n\n")[1]
+
+
+def test_markdown_of_a_pass_on_waivers_does_not_say_that_every_rule_holds() -> None:
+    assert "or is waived, until 2026-12-24" in advice_of(Verdict.PASS, waivers=[WAIVER])
+    assert "waived" not in advice_of(Verdict.PASS)
+
+
+def test_markdown_of_the_reference_engine_offers_no_rollout() -> None:
+    engine = ENGINE.model_dump() | {"name": "reference"}
+    said = advice_of(Verdict.PASS, engine=engine)
+    assert "Roll it out" not in said
+    assert "promote" not in said
+    assert "`gatekeeper promote`" in advice_of(Verdict.PASS)
+
+
+def test_markdown_of_a_candidate_that_broke_down_names_no_regression() -> None:
+    assert "proved a regression" not in advice_of(Verdict.FAIL, findings=[])
+
+
+def test_markdown_of_an_advice_cannot_be_broken_out_of() -> None:
+    open_task = finding("accuracy", Outcome.INCONCLUSIVE, of=ACCURACY)
+    named = open_task.model_copy(update={"group": "a_b_ <script> `@all`"}).model_dump(mode="json")
+    said = advice_of(Verdict.INCONCLUSIVE, findings=[named])
+    assert "a\\_b\\_ \\<script\\> '@&#8203;all'" in said
+
+
+def row_of(found: Finding, verdict: Verdict = Verdict.PASS) -> str:
+    rendered = RENDERERS["markdown"]([document(verdict, findings=[found.model_dump(mode="json")])])
+    return next(line for line in rendered.splitlines() if f" {found.outcome} |" in line)
+
+
+def test_markdown_leaves_a_detail_out_only_where_the_reasons_have_it() -> None:
+    detail = "no finite value for 3 items"
+    assert detail in row_of(finding("throughput_ratio", Outcome.REGRESSED, detail=detail))
+    assert detail in row_of(finding("throughput_ratio", Outcome.REGRESSED, detail=detail, of=THROUGHPUT))
+    assert detail in row_of(finding("decode_kl", Outcome.REGRESSED, detail=detail), Verdict.FAIL)
+    assert detail not in row_of(finding("decode_kl", Outcome.REGRESSED, detail=detail, of=KL), Verdict.FAIL)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSED, Outcome.MISSING, Outcome.NOT_EXERCISED])
+def test_markdown_marks_a_rule_that_only_warns_as_a_warning(outcome: Outcome) -> None:
+    assert row_of(finding("throughput_ratio", outcome)).startswith(f"| \N{WARNING SIGN} {outcome}")
+    assert row_of(finding("decode_kl", outcome), Verdict.FAIL).startswith(f"| {MARKS[outcome]} {outcome}")
 
 
 def test_markdown_folds_what_passed_away_and_shows_the_rest() -> None:

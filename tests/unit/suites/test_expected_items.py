@@ -23,3 +23,10 @@ def test_expected_items_are_the_items_of_the_bundled_tasks(probe: AccuracyProbe)
 def test_as_many_items_are_announced_as_are_chosen(probe: AccuracyProbe) -> None:
     items, _ = workload(batches(probe))
     assert sum(count or 0 for count in probe.items.values()) == items
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_as_many_requests_of_a_batch_are_in_flight_as_are_announced(probe: AccuracyProbe) -> None:
+    sent = [workload([batch])[1] for batch in batches(probe)]
+    assert probe.in_flight is not None
+    assert 2 * probe.in_flight > max(sent) >= probe.in_flight

@@ -21,6 +21,7 @@ from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, TokenTrace
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
 from gatekeeper.domain.run import ArmFailure, RunState
+from gatekeeper.domain.speed import FAILED
 from gatekeeper.domain.verdict import EngineInfo, Report
 from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import ArmView, ArtifactView, EventView, Progress, RunDetail
@@ -378,6 +379,30 @@ def broken() -> tuple[Plan, dict[Role, ArmRecord]]:
     )
     found = arms(chosen)
     return chosen, {"baseline": dataclasses.replace(found["baseline"], failure=failure, complete=False)}
+
+
+def died_twice() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """The candidate's engine, after a good start, on the second attempt too."""
+    chosen = plan(change(name="engine dies"))
+    failure = ArmFailure(role="candidate", kind="died", cause="SIGSEGV", repeated=True)
+    nothing = {"measurements": (), "traces": (), "complete": False, "failure": failure}
+    return chosen, arms(chosen, candidate=nothing)
+
+
+def not_finite() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """One document's logprobs are not numbers."""
+    chosen, measured = passing()
+    first, *rest = measured["candidate"].traces
+    broken = replace(first, token_logprobs=(None, *first.token_logprobs[1:]))
+    return chosen, measured | {"candidate": replace(measured["candidate"], traces=(broken, *rest))}
+
+
+def failed_requests() -> tuple[Plan, dict[Role, ArmRecord]]:
+    """Every rule holds, but many of the candidate's requests came to nothing under load."""
+    chosen, measured = passing()
+    candidate = measured["candidate"]
+    lost = replace(candidate.measurements[-1], metric=FAILED, value=20.0)
+    return chosen, measured | {"candidate": replace(candidate, measurements=(*candidate.measurements, lost))}
 
 
 def detail(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gatekeeper.domain.errors import InvalidInput
@@ -25,6 +27,49 @@ def test_without_a_choice_both_ways_are_shown() -> None:
     assert flips.read_filters({"flip": "lost", "task": " gk_facts "}).task == "gk_facts"
     with pytest.raises(InvalidInput, match="flip"):
         flips.read_filters({"flip": "sideways"})
+
+
+def test_a_context_is_a_range_in_the_address_and_in_the_form() -> None:
+    query = {"context_from": "512", "context_to": "1024"}
+    filters = flips.read_filters(query)
+    assert (filters.context_from, filters.context_to) == (512, 1024)
+    form = flips.flip_form(query, ITEMS)
+    assert (form.context_from, form.context_to, form.is_active) == ("512", "1024", True)
+    assert flips.address(samples.RUN_ID, query, cursor="c").endswith(
+        "?context_from=512&context_to=1024&cursor=c"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"context_from": "many"}, "context_from: got 'many'"),
+        ({"context_from": "-1"}, "context_from: got '-1'"),
+        ({"context_to": "99999999999"}, "context_to: got"),
+        ({"context_to": "0"}, "context_to: 0 tokens end before"),
+        ({"context_from": "512", "context_to": "512"}, "context_to: .*more than context_from, 512"),
+    ],
+)
+def test_a_context_that_holds_no_length_is_refused_by_its_field(query: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        flips.read_filters(query)
+
+
+def test_documents_are_filtered_by_mode_and_context() -> None:
+    known = part_of(replace(BEFORE, context_tokens=512), replace(AFTER, context_tokens=512))
+    unknown = part_of(BEFORE, AFTER)
+    assert known is not None
+    assert unknown is not None
+    for query, expected in (
+        ({}, True),
+        ({"mode": "warm"}, False),
+        ({"context_from": "512"}, True),
+        ({"context_to": "512"}, False),
+        ({"context_from": "256", "context_to": "513"}, True),
+    ):
+        assert flips.is_met(flips.read_filters(query), known) is expected
+    assert flips.is_met(flips.read_filters({}), unknown)
+    assert not flips.is_met(flips.read_filters({"context_from": "0"}), unknown)
 
 
 def test_an_item_shows_both_outcomes_and_the_probability_beside_them() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.run import RunState
-from gatekeeper.domain.verdict import Noise
+from gatekeeper.domain.verdict import Noise, Verdict
+from gatekeeper.reporting.view import read_run
 from gatekeeper.services.views import RunDetail
 from gatekeeper.web.sections.answer import Tiles, answer, tiles
 from gatekeeper.web.sections.arms import argv_lines, arms_section
@@ -19,22 +20,30 @@ from gatekeeper.web.sections.findings import findings_section
 from gatekeeper.web.sections.latency import latency_panels
 from gatekeeper.web.sections.measured import measured_section, noise_figures
 from gatekeeper.web.sections.memory import memory_section
-from gatekeeper.web.sections.next_steps import next_steps
 from gatekeeper.web.sections.retrieval import heat_maps
 from gatekeeper.web.sections.settings import settings_section
 from gatekeeper.web.sections.timeline import timeline
 from gatekeeper.web.sections.unseen import unseen
+from gatekeeper.web.sections.waivers import waivers_section
 from tests.unit.web import samples
 
 PLAN = samples.plan()
 PASSED = samples.detail(*samples.passing())
 FAILED = samples.detail(*samples.failing())
 CACHED = samples.detail(*samples.prefix_caching())
+UNDECIDED = samples.detail(*samples.inconclusive())
+NOT_FINITE = samples.detail(*samples.not_finite())
+FAILED_REQUESTS = samples.detail(*samples.failed_requests())
+DIED_TWICE = samples.detail(*samples.died_twice())
 
 
 def actions(run: RunDetail, *, needs_token: bool = False) -> list[tuple[str, bool]]:
     found = answer(run, base_url="http://gate:8800/", needs_token=needs_token).actions
     return [(action.label, action.command is not None) for action in found]
+
+
+def step_urls(run: RunDetail, *, needs_token: bool = False) -> list[str]:
+    return [step.url for step in answer(run, base_url="", needs_token=needs_token).steps]
 
 
 def measured_tiles(run: RunDetail) -> Tiles:
@@ -72,7 +81,7 @@ def test_every_verdict_leads_on() -> None:
         "waiting": samples.unfinished(RunState.QUEUED),
     }
     first = {
-        name: next((step.url for step in next_steps(run, can_waive=True)), None)
+        name: next((step.url for step in answer(run, base_url="", needs_token=False).steps), None)
         for name, run in kinds.items()
     }
     assert first == {
@@ -86,8 +95,33 @@ def test_every_verdict_leads_on() -> None:
 
 
 def test_nobody_is_sent_to_waivers_that_the_page_does_not_have() -> None:
-    assert "#waivers" in [step.url for step in next_steps(FAILED, can_waive=True)]
-    assert "#waivers" not in [step.url for step in next_steps(FAILED, can_waive=False)]
+    for needs_token in (False, True):
+        for run in (FAILED, UNDECIDED, NOT_FINITE, FAILED_REQUESTS, DIED_TWICE, PASSED):
+            section = waivers_section(run, (), now=samples.NOW, needs_token=needs_token)
+            offered = "#waivers" in step_urls(run, needs_token=needs_token)
+            assert section is not None or not offered
+
+
+def test_margins_and_waivers_are_offered_where_they_can_turn_the_verdict() -> None:
+    margins = f"/runs/{FAILED.run_id}/rejudge"
+    assert step_urls(FAILED) == [f"/runs/{FAILED.run_id}/items", margins, "#waivers", "/submit"]
+    assert step_urls(UNDECIDED) == ["#findings", margins, "#waivers", "/submit"]
+    assert step_urls(NOT_FINITE) == [f"/runs/{FAILED.run_id}/items", "/submit"]
+    for run in (FAILED_REQUESTS, DIED_TWICE):
+        assert run.verdict is Verdict.FAIL
+        assert step_urls(run) == ["#arms", "#logs", "/submit"]
+
+
+def test_values_that_are_no_numbers_cannot_be_waived_from_the_page() -> None:
+    assert NOT_FINITE.verdict is Verdict.FAIL
+    assert waivers_section(NOT_FINITE, (), now=samples.NOW, needs_token=False) is None
+
+
+def test_page_and_comment_give_the_same_advice() -> None:
+    for run in (PASSED, FAILED, UNDECIDED, NOT_FINITE, FAILED_REQUESTS, DIED_TWICE):
+        view = read_run(run.model_dump(mode="json"))
+        assert view.meaning is not None
+        assert view.meaning.advice == answer(run, base_url="", needs_token=False).advice
 
 
 def test_only_an_unfinished_run_can_be_cancelled_and_only_one_that_came_to_nothing_run_again() -> None:

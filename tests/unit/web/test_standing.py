@@ -46,6 +46,26 @@ def test_runs_stand_side_by_side_with_what_makes_them_differ() -> None:
     assert "different models" in compare([FAILED, PASSED.model_copy(update={"model": "other"})]).warnings[0]
 
 
+def test_runs_show_the_settings_in_which_they_differ() -> None:
+    small, large = (
+        samples.change("fp8_e5m2", candidate=candidate, deployment={"max_context": length})
+        for candidate, length in (
+            ({"quantization": {"scheme": "fp8_e5m2"}}, 512),
+            ({"reuse": {"prefix_caching": True}}, 1024),
+        )
+    )
+    runs = [
+        PASSED.model_copy(update={"plan": samples.plan(change).model_dump(mode="json")})
+        for change in (samples.change(), small, large)
+    ]
+    shown = {setting.name: setting.values for setting in compare(runs).settings}
+    assert next(iter(shown)) == "quantization.scheme"
+    assert shown["quantization.scheme"] == ("fp8_e4m3", "fp8_e5m2", "none")
+    assert shown["reuse.prefix_caching"] == ("off", "off", "on")
+    assert shown["deployment.max_context"] == ("not set", "512", "1024")
+    assert compare([PASSED, PASSED]).settings == ()
+
+
 def test_what_only_one_run_measured_is_said_to_be_missing_in_the_other() -> None:
     bare = PASSED.model_copy(update={"deltas": (), "findings": ()})
     assert {row.cells[1].text for row in compare([FAILED, bare]).rows} == {"not measured"}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gatekeeper.domain.change import Deployment, Slo
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.plan import ArmPlan
-from gatekeeper.domain.probes import Load, PerformanceProbe, Turns
 from gatekeeper.domain.speed import COMPANION, SUITE, Round
+from gatekeeper.domain.speed_probe import Load, PerformanceProbe, Turns
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.errors import EngineDied, ProbeFailed
 from workers.suites import performance, turns

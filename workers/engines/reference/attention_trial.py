@@ -27,11 +27,13 @@ def check_attention(model: Any) -> None:
 
 def _why_not(model: Any) -> str | None:
     """Tokens spread over the vocabulary, without its ends, where the special ones are."""
-    size = model.config.vocab_size
+    size = model.config.get_text_config().vocab_size
     tokens = [size * (place + 1) // (TRIED_TOKENS + 2) for place in range(TRIED_TOKENS)]
     try:
         expected = _of_its_own(model, tokens)
         found = _of_this_engine(model, tokens)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - what a model makes of attention that it does not know is up to it
         return f"{type(error).__name__}: {error}"
     kl = float((expected.exp() * (expected - found)).sum())

@@ -33,7 +33,7 @@ from gatekeeper.domain.measurement import Measurement, TokenTrace
 from gatekeeper.domain.probes import RetrievalProbe
 from workers.engines.base import Server
 from workers.engines.errors import Unsupported
-from workers.suites.base import Bench, exercised, in_parallel
+from workers.suites.base import Bench, exercised, in_batches
 from workers.suites.context.families import FAMILIES
 from workers.suites.context.items import Item, Tokenizer, write_items
 from workers.suites.context.prompt_sets import PromptSet
@@ -54,13 +54,10 @@ def run(probe: RetrievalProbe, bench: Bench) -> None:
     parts = [items[start:end] for start, end in pairwise((0, *batch_ends(len(items), probe.batches)))]
     work, done = partial(_asked, bench.server, tokenizer), count(1)
     with exercised(bench, suite=SUITE, mode="cold", expected="still"):
-        for batch, part in enumerate(parts):
-            for rows, said in in_parallel(bench, part, work, concurrency=bench.concurrency):
-                bench.sink.measurements([replace(row, batch=batch) for row in rows])
-                bench.sink.answers(said)
-                bench.advance(next(done), len(items))
-            if batch + 1 < len(parts) and bench.is_enough(SUITE, "cold", batch + 1):
-                break
+        for batch, (rows, said) in in_batches(bench, parts, work, suite=SUITE, mode="cold"):
+            bench.sink.measurements([replace(row, batch=batch) for row in rows])
+            bench.sink.answers(said)
+            bench.advance(next(done), len(items))
 
 
 def _written(probe: RetrievalProbe, bench: Bench, tokenizer: Tokenizer) -> Iterator[Item]:
