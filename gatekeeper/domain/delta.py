@@ -93,8 +93,8 @@ def _curve(sample: MeanSample, basis: Basis) -> tuple[CurvePoint, ...]:
                 start=part.start,
                 end=part.end,
                 estimate=part.estimate,
-                lower=interval.lower,
-                upper=interval.upper,
+                lower=_bounded(sample.place.metric, interval.lower),
+                upper=_bounded(sample.place.metric, interval.upper),
             )
         )
     return tuple(points)
@@ -110,8 +110,8 @@ def _context_curve(sample: MeanSample, basis: Basis) -> tuple[ContextPoint, ...]
                 context_tokens=part.context_tokens,
                 documents=len(part.clusters),
                 estimate=interval.estimate,
-                lower=_bounded(interval.lower),
-                upper=_bounded(interval.upper),
+                lower=_bounded(sample.place.metric, interval.lower),
+                upper=_bounded(sample.place.metric, interval.upper),
             )
         )
     return tuple(points)
@@ -302,11 +302,13 @@ def _delta(
     return Delta(
         metric=metric.name, unit=metric.unit, suite=place.suite, mode=place.mode, group=place.group, n=n,
         clusters=clusters, baseline=baseline, candidate=candidate, estimate=interval.estimate,
-        lower=_bounded(interval.lower), upper=_bounded(interval.upper), confidence=confidence,
+        lower=_bounded(metric, interval.lower), upper=_bounded(metric, interval.upper), confidence=confidence,
         harm_p=harm_p, lost=lost, gained=gained, missing=missing, planned=planned, detectable=detectable,
         method=method, curve=curve, context_curve=context_curve,
     )  # fmt: skip
 
 
-def _bounded(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _bounded(metric: Metric, value: float) -> float | None:
+    """Within what is possible: intervals that use the normal or the t distribution reach beyond it in small samples."""
+    least, largest = metric.possible
+    return min(max(value, least), largest) if math.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -40,6 +41,13 @@ class Metric:
     def higher_is_better(self) -> bool:
         """True where a rule bounds the metric from below."""
         return self.form != "at_most"
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The least and the largest true value, in its unit: no bound says more than that."""
+        if self.unit == "share":
+            return (-1.0 if self.form == "max_drop" else 0.0, 1.0)
+        return (0.0 if self.unit == "x" or self.name.endswith("_kl") else -math.inf, math.inf)
 
     @property
     def has_tasks(self) -> bool:

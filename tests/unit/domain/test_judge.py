@@ -14,6 +14,7 @@ from gatekeeper.domain.interim import certain_failure
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement, Mode, Role, TokenTrace
+from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.run import ArmFailure
@@ -366,3 +367,15 @@ def test_what_was_proven_stands_although_a_later_probe_could_not_measure(
     report = judged(plan, {**arms, "candidate": only_tokens})
     assert report.verdict is verdict
     assert "lm-eval ended with status 1" in (report.sentence + " ".join(report.notes))
+
+
+def test_no_bound_is_beyond_what_is_possible() -> None:
+    plan = plan_of()
+    arms = arms_of(plan, shift=0.3)
+    odd = replace(arms["candidate"], traces=(*traces(0.3)[:-1], *traces(0.9)[-1:]))
+    for delta in judged(plan, {**arms, "candidate": odd}).deltas:
+        least, largest = METRICS[delta.metric].possible
+        bounds = [(point.lower, point.upper) for point in delta.curve]
+        for lower, upper in [(delta.lower, delta.upper), *bounds]:
+            assert lower is None or lower >= least
+            assert upper is None or upper <= largest
