@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +22,33 @@ import yaml
 from gatekeeper.cli.environment import embedded_service, load_settings
 from gatekeeper.cli.gating import gate_change
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.metric import METRICS
+from gatekeeper.domain.metric import METRICS, Metric
 from gatekeeper.domain.policy import ALL
 from gatekeeper.domain.preset import Preset
-from gatekeeper.domain.sentence import bounds
 from gatekeeper.domain.verdict import Delta
 
 FOLDER: Final = Path(__file__).parent / "engine_changes"
 MODEL: Final = "smollm2-135m"
+ROWS: Final = (
+    ("decode KL after 1,280 tokens of context, cold", "decode_kl", "cold"),
+    ("– warm", "decode_kl", "warm"),
+    ("– after 256: the first batch", "decode_kl", "first_batch"),
+    ("– block boundary", "decode_kl", "boundary"),
+    ("– greedy continuation", "decode_kl", "greedy"),
+    ("– scored as prefill", "decode_kl", "prefill"),
+    ("– saturated pool", "decode_kl", "saturated"),
+    ("– after 1,024 in four pieces", "decode_kl", "chunked"),
+    ("KL of the warm cache to its own cold one", "consistency_kl", "warm"),
+    ("decode NLL change after 1,280", "decode_nll", "cold"),
+    ("top-1 agreement after 1,280, %", "top1_agreement", "cold"),
+    ("KL drift along the decode", "kl_drift", "cold"),
+    ("accuracy, points", "accuracy", "cold"),
+    ("retrieval, right answers, points", "retrieval_accuracy", "cold"),
+    ("retrieval, probability, points", "retrieval_probability", "cold"),
+    ("sound free text, points", "sound_text", "cold"),
+    ("KV capacity, times", "kv_capacity_ratio", "cold"),
+)
+"""Title, metric and state of the engine."""
 
 
 def preset() -> Preset:
@@ -64,19 +84,36 @@ def table(store: Path) -> Iterator[str]:
     yield f"| measured | {' | '.join(judged)} |"
     yield f"| --- |{' --- |' * len(judged)}"
     yield f"| verdict | {' | '.join(str(report['verdict']).upper() for report in judged.values())} |"
-    cells = {name: dict(_cells(report)) for name, report in judged.items()}
-    for row in dict.fromkeys(row for of_one in cells.values() for row in of_one):
-        yield f"| {row} | {' | '.join(of_one.get(row, '–') for of_one in cells.values())} |"
+    for title, metric, mode in ROWS:
+        yield f"| {title} | {' | '.join(cell(report, metric, mode) for report in judged.values())} |"
     for name, report in reports.items():
         yield f"\n{name}: {report['sentence']}"
 
 
-def _cells(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a row is called, and the estimate with its bounds."""
-    for delta in map(Delta.model_validate, report["deltas"]):
+def cell(report: Mapping[str, Any], metric: str, mode: str) -> str:
+    """The estimate with its bounds, in the unit of the row; a dash where there is none."""
+    found = [
+        Delta.model_validate(row)
+        for row in report["deltas"]
+        if (row["metric"], row["mode"]) == (metric, mode)
+    ]
+    for delta in found:
         if delta.group == ALL:
-            metric = METRICS[delta.metric]
-            yield f"{metric.title}, {delta.mode}", bounds(metric, delta)
+            low, high, written = delta.lower, delta.upper, partial(_written, METRICS[metric])
+            has_bounds = (
+                low is not None and high is not None and low != high and METRICS[metric].kind != "capacity"
+            )
+            bounds = f" ({written(low)} to {written(high)})" if has_bounds else ""
+            return f"{written(delta.estimate)}{bounds}"
+    return "–"
+
+
+def _written(metric: Metric, value: float) -> str:
+    """A figure without its unit; a change has a sign."""
+    least, largest = metric.possible
+    sign = "+" if least < 0 else ""
+    within = min(max(value, least), largest)
+    return f"{100 * within:{sign}.1f}" if metric.unit == "share" else f"{within:{sign}.3f}"
 
 
 def main() -> None:

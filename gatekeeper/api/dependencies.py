@@ -11,9 +11,10 @@ from fastapi.concurrency import run_in_threadpool
 from gatekeeper.api.problems import UnsupportedMediaType
 from gatekeeper.domain.base import LARGEST
 from gatekeeper.domain.documents import parse_document
-from gatekeeper.domain.errors import NotFound, UnreadableInput
+from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.services.bodies import read_at_most
 from gatekeeper.services.context import Context
+from gatekeeper.services.ids import row_id_of, run_id_of
 
 MEDIA_TYPES: Final = (
     "application/json",
@@ -32,31 +33,22 @@ def get_context(request: Request) -> Context:
 
 def get_run_id(run_id: Annotated[str, Path(json_schema_extra={"format": "uuid"})]) -> UUID:
     """The run's id; what is no id is the id of no run. Raises NotFound."""
-    try:
-        return UUID(run_id)
-    except ValueError as error:
-        raise NotFound(f"run {run_id!r}") from error
+    return run_id_of(run_id)
 
 
 def get_baseline_id(baseline_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
     """The baseline's id. Raises NotFound."""
-    return _number(baseline_id, "baseline")
+    return row_id_of(baseline_id, "baseline")
 
 
 def get_waiver_id(waiver_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
     """The waiver's id. Raises NotFound."""
-    return _number(waiver_id, "waiver")
+    return row_id_of(waiver_id, "waiver")
 
 
 def get_webhook_id(webhook_id: Annotated[str, Path(json_schema_extra={"format": "int64"})]) -> int:
     """The webhook's id. Raises NotFound."""
-    return _number(webhook_id, "webhook")
-
-
-def _number(text: str, kind: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"{kind} {text!r}")
-    return int(text)
+    return row_id_of(webhook_id, "webhook")
 
 
 async def get_document(request: Request) -> dict[str, Any]:

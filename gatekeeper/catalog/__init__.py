@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.domain.base import Closed
+from gatekeeper.domain.change import Name
 from gatekeeper.domain.documents import field_problems, parse_document
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.preset import Preset
 from gatekeeper.domain.suite import Suite
 
-Document = TypeVar("Document", bound=Closed)
+Document = TypeVar("Document", Policy, Preset, Suite)
 BUNDLED = Path(__file__).parent
+NAME: Final = TypeAdapter[str](Name)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises UnreadableInput."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableInput(f"{path.name}: {error}") from error
 
 
 def _read(kind: type[Document], path: Path) -> Document:
+    text = read_text(path)
     try:
-        document = parse_document(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(f"{path.name}: {error}") from error
+        document = parse_document(text)
     except UnreadableInput as error:
         raise UnreadableInput(f"{path.name}: {error.detail}") from error
     try:
@@ -39,9 +48,21 @@ read_preset: Callable[[Path], Preset] = partial(_read, Preset)
 
 
 def list_names(folder: str, extra: Path | None) -> list[str]:
-    """The names known in `folder` ("suites", "policies" or "presets"), sorted."""
+    """The names known in `folder` ("suites", "policies" or "presets"), sorted.
+
+    Files whose names no change can say (hidden ones, such that are no text) are passed over.
+    """
     roots = [BUNDLED] + ([extra] if extra else [])
-    return sorted({path.stem for root in roots for path in (root / folder).glob("*.yaml")})
+    return sorted(
+        {path.stem for root in roots for path in (root / folder).glob("*.yaml") if _is_name(path.stem)}
+    )
+
+
+def _is_name(stem: str) -> bool:
+    try:
+        return NAME.validate_python(stem) == stem == stem.strip()
+    except ValidationError:
+        return False
 
 
 def _path(folder: str, field: str, name: str, extra: Path | None) -> Path:
@@ -51,12 +72,33 @@ def _path(folder: str, field: str, name: str, extra: Path | None) -> Path:
         problem = FieldProblem(field=field, problem=f"unknown {name!r}", allowed=", ".join(known))
         raise InvalidInput([problem])
     own = extra / folder / f"{name}.yaml" if extra else None
-    return own if own and own.exists() else BUNDLED / folder / f"{name}.yaml"
+    is_own = own is not None and (
+        own.exists() or own.is_symlink()
+    )  # a link to nothing is refused, not replaced
+    return own if own is not None and is_own else BUNDLED / folder / f"{name}.yaml"
+
+
+def _get(kind: type[Document], path: Path) -> Document:
+    """What a file of the catalog says. Raises UnreadableInput, and InvalidInput naming the file and its field.
+
+    A change is judged by what it names, so a file that calls itself something else is refused.
+    """
+    place = f"{path.parent.name}/{path.name}"
+    try:
+        document = _read(kind, path)
+    except InvalidInput as error:
+        raise InvalidInput([replace(one, field=f"{place}: {one.field}") for one in error.problems]) from error
+    if document.name != path.stem:
+        problem = FieldProblem(
+            field=f"{place}: name", problem=f"{document.name!r} is not the file's", allowed=path.stem
+        )
+        raise InvalidInput([problem])
+    return document
 
 
 def get_policy(name: str, *, extra: Path | None = None) -> Policy:
     """The policy of that name. Raises InvalidInput naming the known ones."""
-    return read_policy(policy_path(name, extra=extra))
+    return _get(Policy, policy_path(name, extra=extra))
 
 
 def policy_path(name: str, *, extra: Path | None = None) -> Path:
@@ -66,12 +108,12 @@ def policy_path(name: str, *, extra: Path | None = None) -> Path:
 
 def get_suite(name: str, *, extra: Path | None = None) -> Suite:
     """The suite of that name. Raises InvalidInput naming the known ones."""
-    return read_suite(_path("suites", "suite", name, extra))
+    return _get(Suite, _path("suites", "suite", name, extra))
 
 
 def get_preset(name: str, *, extra: Path | None = None) -> Preset:
     """The preset of that name. Raises InvalidInput naming the known ones."""
-    return read_preset(preset_path(name, extra=extra))
+    return _get(Preset, preset_path(name, extra=extra))
 
 
 def preset_path(name: str, *, extra: Path | None = None) -> Path:

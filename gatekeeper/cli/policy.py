@@ -40,9 +40,8 @@ def _description(name: str, extra: Path | None) -> str:
 @click.argument("name")
 def show(*, name: str) -> None:
     """Print a policy's file, to read or to start one's own from."""
-    click.echo(
-        catalog.policy_path(name, extra=load_settings().catalog_dir).read_text(encoding="utf-8"), nl=False
-    )
+    path = catalog.policy_path(name, extra=load_settings().catalog_dir)
+    click.echo(catalog.read_text(path), nl=False)
 
 
 @policy.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import click
 
@@ -15,7 +14,7 @@ from gatekeeper.cli.gate import check_output, format_option, is_file_name, outpu
 from gatekeeper.cli.inputs import read_text
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.domain.documents import parse_document
-from gatekeeper.domain.errors import NotFound
+from gatekeeper.services.ids import run_id_of
 from gatekeeper.settings import Settings
 
 SHOWN = 3
@@ -80,7 +79,7 @@ def _verify(settings: Settings, run_id: str | None) -> ExitCode:
 
     checked, differing, unjudged = 0, 0, 0
     with interruptible(), open_database(settings) as sessions:
-        asked = [(_run_id(run_id), "")] if run_id else list_finished(sessions)
+        asked = [(run_id_of(run_id), "")] if run_id else list_finished(sessions)
         for found, name in asked:
             try:
                 places = differences(sessions, found)
@@ -94,10 +93,3 @@ def _verify(settings: Settings, run_id: str | None) -> ExitCode:
                 click.echo(f"differs  {found}  {name}  at {', '.join(places[:SHOWN])}{more}")
     click.echo(f"{checked - differing} of {checked} reports reproduced; {unjudged} runs were never judged")
     return ExitCode.FAIL if differing else ExitCode.PASS
-
-
-def _run_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise NotFound(f"run {text!r}") from error

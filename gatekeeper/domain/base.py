@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 LARGEST: Final = 1_000_000_000
 """No count of tokens, requests or items is larger; databases and engines hold 32 bits."""
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+def _no_truth_value(value: object) -> object:
+    """YAML reads `yes` and `true` as a truth value, which would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"is a number, not {str(value).lower()}")  # noqa: TRY004 - pydantic wants it
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_no_truth_value)]
+"""A finite number; `true` is none."""
+Fraction = Annotated[Number, Field(gt=0.0, lt=1.0)]
 """A share strictly between 0 and 1."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.base import Closed, PositiveInt
+from gatekeeper.domain.base import Closed, Number, PositiveInt
 from gatekeeper.domain.kv_config import KVConfig, NoEviction, NoQuantization, Reuse, Scheduling
 
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@+ -]*$")]
@@ -17,7 +17,7 @@ Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reas
 UNDECLARED_CONCURRENCY: Final = 16
 """Requests in flight where a deployment does not say."""
 
-Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Milliseconds = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
 
 
 class Slo(Closed):
@@ -43,7 +43,7 @@ class Deployment(Closed):
     max_context: PositiveInt | None = None
     decode_tokens: PositiveInt | None = None
     concurrency: PositiveInt | None = None
-    request_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    request_rate: Annotated[Number, Field(gt=0, allow_inf_nan=False)] | None = None
     slo: Slo | None = None
     scenario: Scenario = "default"
 

@@ -138,7 +138,8 @@ def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -
             )
         case "union_tag_not_found":
             key = str(context["discriminator"]).strip("'")
-            return FieldProblem(field=f"{field}.{key}", problem="is missing")
+            tags = _known_tags(model, details["loc"], key) if model else []
+            return FieldProblem(field=f"{field}.{key}", problem="is missing", allowed=", ".join(tags))
         case "extra_forbidden":
             keys = _known_keys(model, details["loc"]) if model else []
             return FieldProblem(field=field, problem="unknown key", allowed=", ".join(keys))
@@ -158,8 +159,20 @@ def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -
 
 def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """The keys of the model that `location` leads into; of a union, the member that the location names by its tag."""
+    return list(
+        dict.fromkeys(key for known in _models_at(model, location[:-1]) for key in known.model_fields)
+    )
+
+
+def _known_tags(model: type[BaseModel], location: tuple[int | str, ...], key: str) -> list[str]:
+    """What may stand under `key`, by which the union that `location` leads to tells its members apart."""
+    members = (known for known in _models_at(model, location) if key in known.model_fields)
+    return list(dict.fromkeys(str(tag) for member in members for tag in _literals(member.model_fields[key])))
+
+
+def _models_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[type[BaseModel]]:
     models = [model]
-    for part in (part for part in location[:-1] if isinstance(part, str)):  # an index leads to the same model
+    for part in (part for part in location if isinstance(part, str)):  # an index leads to the same model
         annotations = [known.model_fields[part].annotation for known in models if part in known.model_fields]
         tagged = [
             known
@@ -167,7 +180,7 @@ def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list
             if any(part in _literals(field) for field in known.model_fields.values())
         ]
         models = [found for annotation in annotations for found in _models_in(annotation)] or tagged
-    return list(dict.fromkeys(key for known in models for key in known.model_fields))
+    return models
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

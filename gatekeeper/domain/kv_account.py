@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, model_validator
 
 from gatekeeper.domain.accelerators import DeviceName, memory_bytes
-from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.base import Closed, NonNegativeInt, Number, PositiveInt
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import (
@@ -42,7 +42,7 @@ from gatekeeper.domain.kv_storage import full_precision_tokens
 DEFAULT_MEMORY_SHARE: Final = 0.92
 """vLLM's own `gpu_memory_utilization` (0.32)."""
 
-Gib = Annotated[float, Field(gt=0, le=1_000_000)]
+Gib = Annotated[Number, Field(gt=0, le=1_000_000)]
 
 
 class MemoryQuestion(Closed):
@@ -63,9 +63,9 @@ class MemoryQuestion(Closed):
     device: DeviceName | None = None
     memory_gib: Gib | None = None
     devices: PositiveInt = 1
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = DEFAULT_MEMORY_SHARE
+    gpu_memory_utilization: Annotated[Number, Field(gt=0, le=1)] = DEFAULT_MEMORY_SHARE
     weights_gib: Gib | None = None
-    overhead_gib: Annotated[float, Field(ge=0, le=1_000_000)] = 0.0
+    overhead_gib: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.0
 
     @model_validator(mode="after")
     def _is_about_one_device(self) -> Self:

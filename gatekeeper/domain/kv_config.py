@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, assert_never
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gatekeeper.domain.base import Closed, Fraction, NonNegativeInt, PositiveInt
+from gatekeeper.domain.base import Closed, Fraction, NonNegativeInt, Number, PositiveInt
 
 
 def _distinct(layers: tuple[int, ...]) -> tuple[int, ...]:
@@ -92,7 +92,7 @@ class Kivi(Quantized):
     residual_length: NonNegativeInt = 128
 
 
-OutlierFraction = Annotated[float, Field(ge=0.0, lt=0.5)]
+OutlierFraction = Annotated[Number, Field(ge=0.0, lt=0.5)]
 CalibrationId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
@@ -241,7 +241,7 @@ class Reuse(Closed):
     """Sharing of cached tokens between requests."""
 
     prefix_caching: bool | None = None
-    offload_gib: Annotated[float, Field(gt=0)] | None = None
+    offload_gib: Annotated[Number, Field(gt=0)] | None = None
 
 
 class Scheduling(Closed):
@@ -252,7 +252,7 @@ class Scheduling(Closed):
     max_num_seqs: PositiveInt | None = None
     block_size: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
-    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    gpu_memory_utilization: Annotated[Number, Field(gt=0.0, le=1.0)] | None = None
 
 
 EngineArgument = str | int | float | bool

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self, assert_never, get_args
 
 from pydantic import Field, model_validator
 
-from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, Number, PositiveInt
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.item_order import largest_batch
@@ -159,7 +159,7 @@ class SaturatedProbe(Closed):
     documents: Annotated[int, Field(ge=2, le=32, strict=True)]
     context_tokens: PositiveInt
     decode_tokens: PositiveInt
-    pool_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    pool_share: Annotated[Number, Field(gt=0, lt=1)] = 0.5
     top_k: Annotated[int, Field(ge=2, le=20, strict=True)] = 20
 
 

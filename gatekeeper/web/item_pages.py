@@ -8,13 +8,14 @@ from fastapi import APIRouter, Request, Response
 
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.services import history, items
+from gatekeeper.services.ids import run_id_of
 from gatekeeper.services.items import ItemFilters, ItemView
 from gatekeeper.services.views import Page
 from gatekeeper.services.vocabulary import token_texts
 from gatekeeper.web import flips, links
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render
-from gatekeeper.web.requests import context_of, run_id_of
+from gatekeeper.web.requests import context_of
 from gatekeeper.web.token_page import token_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)

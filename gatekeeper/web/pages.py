@@ -14,6 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from gatekeeper.domain.errors import InvalidInput, NotFound
 from gatekeeper.services import history, items, models, waivers
 from gatekeeper.services.cancel import cancel
+from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
 from gatekeeper.storage.database import Sessions
@@ -21,7 +22,7 @@ from gatekeeper.web import filters, item_pages, links, standing_pages, submit_pa
 from gatekeeper.web.assets import ASSETS
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.rendering import render, render_error
-from gatekeeper.web.requests import Form, context_for_form, context_of, run_id_of
+from gatekeeper.web.requests import Form, context_for_form, context_of
 from gatekeeper.web.run_list import OPEN_STATES, run_lines
 from gatekeeper.web.run_page import ITEM_METRICS, RunMaterial, run_page
 
@@ -119,10 +120,10 @@ def waive_metric(request: Request, run_id: str, given: Form) -> Response:
 
 
 @router.post("/runs/{run_id}/waivers/{waiver_id}/revoke")
-def revoke_waiver(request: Request, run_id: str, waiver_id: int) -> Response:
+def revoke_waiver(request: Request, run_id: str, waiver_id: str) -> Response:
     """The button beside a waiver."""
     context, known = context_for_form(request), run_id_of(run_id)
-    waivers.revoke(context.sessions, waiver_id)
+    waivers.revoke(context.sessions, row_id_of(waiver_id, "waiver"))
     return RedirectResponse(links.run(known), HTTPStatus.SEE_OTHER)
 
 

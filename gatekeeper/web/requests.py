@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 from urllib.parse import parse_qsl
-from uuid import UUID
 
 from fastapi import Depends, Request
 
-from gatekeeper.domain.errors import FieldProblem, InvalidInput, NotFound
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.services.bodies import read_at_most
 from gatekeeper.services.context import Context
 from gatekeeper.web.failures import ForeignForm, TokenNeeded
@@ -53,11 +52,3 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 Form = Annotated[dict[str, str], Depends(read_form)]
-
-
-def run_id_of(text: str) -> UUID:
-    """A run's id in an address. Raises NotFound."""
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise NotFound(f"run {text!r}") from error

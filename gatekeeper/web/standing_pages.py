@@ -17,6 +17,7 @@ from gatekeeper.domain.metric import METRICS
 from gatekeeper.services import baselines, history, models, workers
 from gatekeeper.services.baselines import BaselineView
 from gatekeeper.services.context import Context
+from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
 from gatekeeper.web import badges, comparison, filters, links, rejudging
@@ -24,7 +25,7 @@ from gatekeeper.web.calculator import calculator
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
-from gatekeeper.web.requests import Form, context_for_form, context_of, run_id_of
+from gatekeeper.web.requests import Form, context_for_form, context_of
 from gatekeeper.web.run_list import progress_text
 from gatekeeper.web.times import moment
 
@@ -92,12 +93,12 @@ def list_baselines(request: Request, retired: bool = False) -> Response:
 
 
 @router.post("/baselines/{baseline_id}/{verb}")
-def change_baseline(request: Request, baseline_id: int, verb: str) -> Response:
+def change_baseline(request: Request, baseline_id: str, verb: str) -> Response:
     """A button of a baseline."""
     context = context_for_form(request)
     if verb not in ACTIONS:
         raise NotFound(f"action {verb!r}")
-    ACTIONS[verb](context.sessions, baseline_id)
+    ACTIONS[verb](context.sessions, row_id_of(baseline_id, "baseline"))
     return RedirectResponse("/baselines", HTTPStatus.SEE_OTHER)
 
 

@@ -119,3 +119,12 @@ def _resolve(document: Any, reference: str) -> Any:
     for part in reference.removeprefix("#/").split("/"):
         document = document.get(part) if isinstance(document, dict) else None
     return document
+
+
+@pytest.mark.parametrize("unknown", ["x", "-1", "0", "9" * 18, "9" * 19, "9" * 400, "%D9%A1"])
+def test_a_button_for_what_does_not_exist_is_404(client: TestClient, world: World, unknown: str) -> None:
+    run_id = world.submit()
+    paths = [f"/runs/{run_id}/waivers/{unknown}/revoke"]
+    paths += [f"/baselines/{unknown}/{verb}" for verb in ("pin", "unpin", "refresh")]
+    for path in paths:
+        assert client.post(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 404

@@ -80,7 +80,7 @@ def test_list_and_show_know_the_operators_own(
         "retrieval",
         "strict",
     ]
-    assert "    cannot be used: The input was refused: rules: is missing" in listed
+    assert "    cannot be used: The input was refused: policies/broken.yaml: rules: is missing" in listed
     assert run("policy", "show", "chat").stdout == GOOD
     assert yaml.safe_load(run("policy", "show", "strict").stdout)["name"] == "strict"
     unknown = run("policy", "show", "lax")

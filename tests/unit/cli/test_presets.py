@@ -90,4 +90,4 @@ def test_the_operators_presets_are_known_too(
     monkeypatch.setenv("GATEKEEPER_CATALOG_DIR", str(tmp_path / "catalog"))
     text = run("presets").stdout
     assert "ours  (suite standard, policy default)" in text
-    assert "a name is there twice: a" in text
+    assert "presets/broken.yaml: document: candidates: a name is there twice: a" in " ".join(text.split())

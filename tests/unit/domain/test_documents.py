@@ -111,3 +111,31 @@ def test_counts_beyond_what_databases_and_engines_hold_are_refused(value: int) -
         f"model: m\ncandidate: {{quantization: {{scheme: fp8_e4m3}}}}\ndeployment: {{concurrency: {value}}}"
     )
     assert "deployment.concurrency" in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("model: m\ncandidate: {reuse: {offload_gib: yes}}", "candidate.reuse.offload_gib"),
+        (
+            "model: m\ncandidate: {scheduling: {gpu_memory_utilization: true}}",
+            "candidate.scheduling.gpu_memory_utilization",
+        ),
+        (
+            "model: m\ncandidate: {quantization: {scheme: kvquant, outlier_fraction: no}}",
+            "candidate.quantization.outlier_fraction",
+        ),
+        ("model: m\ncandidate: {}\ndeployment: {slo: {ttft_ms: yes}}", "deployment.slo.ttft_ms"),
+        ("model: m\ncandidate: {}\ndeployment: {request_rate: on}", "deployment.request_rate"),
+    ],
+)
+def test_yes_and_no_are_no_numbers(text: str, field: str) -> None:
+    problem, _ = refused(text)[field]
+    assert problem.startswith("is a number, not ")
+
+
+def test_a_missing_tag_says_what_it_may_be() -> None:
+    found = refused("model: m\nbaseline: {quantization: {}}\ncandidate: {eviction: {window: 3}}")
+    problem, allowed = found["candidate.eviction.policy"]
+    assert (problem, "streaming_llm" in allowed, "fp8_e4m3" in allowed) == ("is missing", True, False)
+    assert "fp8_e4m3" in found["baseline.quantization.scheme"][1]
