@@ -99,12 +99,10 @@ def cell(report: Mapping[str, Any], metric: str, mode: str) -> str:
     ]
     for delta in found:
         if delta.group == ALL:
-            low, high, written = delta.lower, delta.upper, partial(_written, METRICS[metric])
-            has_bounds = (
-                low is not None and high is not None and low != high and METRICS[metric].kind != "capacity"
-            )
-            bounds = f" ({written(low)} to {written(high)})" if has_bounds else ""
-            return f"{written(delta.estimate)}{bounds}"
+            written, exact = partial(_written, METRICS[metric]), METRICS[metric].kind == "capacity"
+            if exact or delta.lower is None or delta.upper is None or delta.lower == delta.upper:
+                return written(delta.estimate)
+            return f"{written(delta.estimate)} ({written(delta.lower)} to {written(delta.upper)})"
     return "–"
 
 
