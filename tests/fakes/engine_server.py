@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     """Counts requests over the life of the program."""
 
     options: argparse.Namespace
-    completions, generated, hits = 0, 0, 0
+    completions, generated, hits, running = 0, 0, 0, 0
     salts: ClassVar[set[object]] = set()
 
     def do_GET(self) -> None:
@@ -59,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
                 f"# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {Handler.hits}.0\n"
                 "# TYPE vllm:num_preemptions counter\n"
                 f"vllm:num_preemptions_total {Handler.completions * bool(self.options.pool_blocks)}.0\n"
+                f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running {Handler.running}.0\n"
                 f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {Handler.generated}.0\n"
                 f"# TYPE vllm:request_success counter\nvllm:request_success_total {Handler.completions}.0\n"
             )
@@ -68,6 +69,13 @@ class Handler(BaseHTTPRequestHandler):
             self._answer("ok")
 
     def do_POST(self) -> None:
+        Handler.running += 1
+        try:
+            self._complete()
+        finally:
+            Handler.running -= 1
+
+    def _complete(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
             self._answer(json.dumps({"tokens": [ord(letter) for letter in body["prompt"]]}))

@@ -19,6 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 POLL_SECONDS = 0.5
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
+RUNNING = "vllm:num_requests_running"
 PREEMPTIONS = "vllm:num_preemptions_total"
 ANSWERS = "vllm:request_success_total"
 GENERATED = "vllm:generation_tokens_total"

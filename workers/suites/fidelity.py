@@ -16,9 +16,9 @@ from itertools import count, pairwise
 from typing import Final
 
 from gatekeeper.domain.item_order import batch_ends
-from gatekeeper.domain.measurement import Mode, TokenTrace
+from gatekeeper.domain.measurement import Exercise, Mode, TokenTrace
 from gatekeeper.domain.probes import FidelityProbe
-from workers.suites.base import Bench, exercised, in_batches
+from workers.suites.base import RUNNING, Bench, exercised, in_batches
 from workers.suites.documents import Document, load_at_lengths
 from workers.suites.scoring import SUITE, score_forced, score_primed
 
@@ -29,7 +29,8 @@ SCORED: Final[Mapping[Mode, Callable[..., TokenTrace]]] = {"cold": score_forced,
 def run(probe: FidelityProbe, bench: Bench) -> None:
     """Score every document in every state of the cache, storing traces as they come.
 
-    After each batch of documents it looks whether that is enough.
+    After each batch of documents it looks whether that is enough. Of the requests that ran together, the most that the
+    engine told of as answers came is stored too.
     """
     documents = load_at_lengths(
         bench.server, documents=probe.documents, context_lengths=probe.context_lengths,
@@ -43,9 +44,15 @@ def run(probe: FidelityProbe, bench: Bench) -> None:
     for mode in cache_states:
         with exercised(bench, suite=SUITE, mode=mode, expected="moved" if mode == "warm" else "still"):
             score = partial(SCORED[mode], bench.server, mode=mode, top_k=probe.top_k)
+            running: list[float] = []
             for batch, trace in in_batches(bench, parts, score, suite=SUITE, mode=mode):
+                running += [value for name, value in bench.server.metrics().items() if name == RUNNING]
                 bench.sink.traces([replace(trace, batch=batch)])
                 bench.advance(next(done), total)
+        most = Exercise(
+            suite=SUITE, mode=mode, counter=RUNNING, moved=max(running, default=None), expected="any"
+        )
+        bench.sink.exercises([most])
 
 
 def _by_length(documents: Sequence[Sequence[Document]]) -> list[Document]:

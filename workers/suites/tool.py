@@ -9,10 +9,10 @@ from pathlib import Path
 from workers.engines.base import Metrics, Server
 from workers.engines.errors import EngineStalled, ProbeFailed
 from workers.engines.process import read_log, start
-from workers.suites.base import Bench
+from workers.suites.base import RUNNING, Bench
 
 WORK_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
-WAITING_GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+WAITING_GAUGES = (RUNNING, "vllm:num_requests_waiting")
 POLL_SECONDS = 0.5
 
 

@@ -14,6 +14,7 @@ from gatekeeper.domain.verdict import Finding, Outcome, Report, Verdict
 from tests.fakes.engine import FakeEngine, MemoryRun, fake_plan
 from workers import engines
 from workers.execute import Bounds, Job, execute
+from workers.suites.base import RUNNING
 
 MODES = {
     "probe": "modes", "modes": ["first_batch", "boundary", "greedy", "prefill"], "documents": 9,
@@ -56,6 +57,9 @@ def test_every_mode_is_measured_in_both_arms_proven_and_judged_by_itself(
         proofs = recorder.arms[role].proofs
         assert {proof.mode for proof in proofs} == set(by_mode(report))
         assert all(proof.happened for proof in proofs)
+        (running,) = (proof.moved for proof in proofs if proof.counter == RUNNING)
+        assert running is not None
+        assert running >= 0
 
 
 def test_boundary_prompts_end_before_at_and_after_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
