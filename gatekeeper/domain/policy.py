@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
@@ -218,7 +219,7 @@ def _possible(unit: str, limit: float) -> bool:
         case "share":
             return 0 <= limit <= 1
         case "x":
-            return limit > 0
+            return limit > 0 and 1 / limit < math.inf  # tests of the other side take its inverse
         case _:
             return limit >= 0
 

@@ -45,6 +45,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metric": "top1_agreement", "at_least": 85}, "no possible limit"),
     ({"metric": "decode_kl", "at_most": True}, "a limit is a number, not true"),
     ({"metric": "throughput_ratio", "at_least": 0}, "no possible limit"),
+    ({"metric": "throughput_ratio", "at_least": 1e-320}, "no possible limit"),  # its inverse is infinite
     ({"metric": "decode_kl", "at_most": -0.1}, "no possible limit"),
     ({"metric": "decode_kl", "at_most": 0.1, "group": "gk_recall"}, "has no tasks"),
     ({"metric": "accuracy", "max_drop": 0.1, "mode": "warm"}, "measured cold only"),
