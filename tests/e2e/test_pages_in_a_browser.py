@@ -93,7 +93,7 @@ def test_what_was_measured_item_by_item_is_drawn_and_in_tables(open_page: Open, 
 
 def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: Open, site: Site) -> None:
     page = open_page(f"/runs/{site.runs.failed}", java_script_enabled=False)
-    page.get_by_role("link", name="Items that changed").click()
+    page.get_by_role("link", name="See the items that changed").click()
     answers = page.locator("#flips article")
     expect(answers).to_have_count(8)
     page.get_by_label("Change").select_option("lost")
@@ -113,7 +113,7 @@ def test_items_that_flipped_lead_to_the_token_at_which_the_arms_part(open_page: 
 
 def test_other_margins_are_tried_on_a_stored_run_without_javascript(open_page: Open, site: Site) -> None:
     page = open_page(f"/runs/{site.runs.failed}", java_script_enabled=False)
-    page.get_by_role("link", name="Other margins").click()
+    page.get_by_role("link", name="Try other margins").click()
     page.get_by_label("Decode KL").fill("0.2")
     page.get_by_role("button", name="Judge again").click()
     changed = page.locator("tr.changed")
