@@ -37,7 +37,7 @@ def test_what_passed_becomes_the_reference_with_its_flags(world: World) -> None:
 
 
 def test_a_later_change_can_be_held_against_the_reference_if_it_says_so(world: World) -> None:
-    scheduling = {"quantization": {"scheme": "fp8_e4m3"}, "scheduling": {"max_num_seqs": 16}}
+    scheduling = {"quantization": {"scheme": "fp8_e4m3"}, "scheduling": {"max_num_seqs": 8}}
     plan = samples.plan(samples.change(candidate=scheduling))
     promote(world.sessions, stored(world, (plan, samples.arms(plan))))
     document = {
@@ -46,7 +46,7 @@ def test_a_later_change_can_be_held_against_the_reference_if_it_says_so(world: W
     }  # fmt: skip
     asked = submit(world.sessions, document, settings=world.settings, ring=world.bell.ring)
     config = history.get_run(world.sessions, asked.run_id).plan["baseline"]["config"]
-    assert (config["quantization"]["scheme"], config["scheduling"]["max_num_seqs"]) == ("none", 16)
+    assert (config["quantization"]["scheme"], config["scheduling"]["max_num_seqs"]) == ("none", 8)
     with pytest.raises(InvalidInput, match="baseline: nothing of 'tiny' was promoted"):
         world.submit(baseline="promoted")
 
