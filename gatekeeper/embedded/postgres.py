@@ -69,7 +69,11 @@ def start(data_dir: Path, *, settings: Mapping[str, str] = DURABLE) -> str:
     with _exclusive(data_dir):
         cluster.initialize(data_dir, sync=settings.get("fsync") != "off")
         _ensure_ready(data_dir, settings)
-        _create_database(data_dir)
+        try:
+            _create_database(data_dir)
+        except psycopg.OperationalError:  # it was killed a moment ago, and still looked ready
+            _ensure_ready(data_dir, settings)
+            _create_database(data_dir)
     # Not SQLAlchemy's URL: it writes a blank as `+`, which psycopg, given the same URL, does not understand.
     return f"postgresql+psycopg://{cluster.USER}@/{DATABASE}?host={quote(str(cluster.socket_dir(data_dir)))}"
 
