@@ -108,10 +108,8 @@ def cell(report: Mapping[str, Any], metric: str, mode: str) -> str:
 
 def _written(metric: Metric, value: float) -> str:
     """A figure without its unit; a change has a sign."""
-    least, largest = metric.possible
-    sign = "+" if least < 0 else ""
-    within = min(max(value, least), largest)
-    return f"{100 * within:{sign}.1f}" if metric.unit == "share" else f"{within:{sign}.3f}"
+    sign = "+" if metric.possible[0] < 0 else ""
+    return f"{100 * value:{sign}.1f}" if metric.unit == "share" else f"{value:{sign}.3f}"
 
 
 def main() -> None:

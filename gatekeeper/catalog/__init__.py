@@ -72,10 +72,9 @@ def _path(folder: str, field: str, name: str, extra: Path | None) -> Path:
         problem = FieldProblem(field=field, problem=f"unknown {name!r}", allowed=", ".join(known))
         raise InvalidInput([problem])
     own = extra / folder / f"{name}.yaml" if extra else None
-    is_own = own is not None and (
-        own.exists() or own.is_symlink()
-    )  # a link to nothing is refused, not replaced
-    return own if own is not None and is_own else BUNDLED / folder / f"{name}.yaml"
+    if own is not None and (own.exists() or own.is_symlink()):  # a link to nothing is refused, not replaced
+        return own
+    return BUNDLED / folder / f"{name}.yaml"
 
 
 def _get(kind: type[Document], path: Path) -> Document:

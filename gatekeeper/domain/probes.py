@@ -10,8 +10,9 @@ from gatekeeper.domain.base import LARGEST, Closed, NonNegativeInt, Number, Posi
 from gatekeeper.domain.change import Name
 from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.item_order import largest_batch
+from gatekeeper.domain.lengths import check_distinct, lengths_of
 from gatekeeper.domain.policy import check_task_names
-from gatekeeper.domain.speed_probe import PerformanceProbe, check_distinct, lengths_of
+from gatekeeper.domain.speed_probe import PerformanceProbe
 
 ProbedMode = Literal["first_batch", "boundary", "chunked", "greedy", "prefill"]
 PROBED_MODES: Final = get_args(ProbedMode)

@@ -8,18 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
+from gatekeeper.domain.lengths import check_distinct, lengths_of
 from gatekeeper.domain.measurement import Mode
-
-
-def lengths_of(given: int | tuple[int, ...]) -> tuple[int, ...]:
-    """One length or several, as several."""
-    return (given,) if isinstance(given, int) else given
-
-
-def check_distinct(field: str, lengths: tuple[int, ...]) -> None:
-    """Raises ValueError naming the field."""
-    if len(set(lengths)) < len(lengths):
-        raise ValueError(f"{field}: a length is there twice: {', '.join(map(str, lengths))}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
