@@ -372,7 +372,8 @@ def test_what_was_proven_stands_although_a_later_probe_could_not_measure(
 def test_no_bound_is_beyond_what_is_possible() -> None:
     plan = plan_of()
     arms = arms_of(plan, shift=0.3)
-    odd = replace(arms["candidate"], traces=(*traces(0.3)[:2], *traces(0.9)[2:]))
+    others = [replace(trace, top_ids=[[2, 1]] * 3) for trace in traces(0.3)]
+    odd = replace(arms["candidate"], traces=(*traces(0.3)[:2], *others[2:]))
     for delta in judged(plan, {**arms, "candidate": odd}).deltas:
         least, largest = METRICS[delta.metric].possible
         bounds = [(point.lower, point.upper) for point in delta.curve]
