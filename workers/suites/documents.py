@@ -32,7 +32,7 @@ def load_documents(
     texts = [(name, _tokenize(server, text)) for name, text in bundled_texts(documents)]
     lengths = [context_tokens] * documents if isinstance(context_tokens, int) else context_tokens
     return [
-        _cut(texts, number, context_tokens=length, decode_tokens=decode_tokens)
+        cut(texts, number, context_tokens=length, decode_tokens=decode_tokens)
         for number, length in zip(range(len(texts)), lengths, strict=False)
     ]
 
@@ -68,7 +68,7 @@ def bundled_texts(count: int | None = None) -> list[tuple[str, str]]:
     return [(entry.name.removesuffix(".txt"), entry.read_text(encoding="utf-8")) for entry in files[:count]]
 
 
-def _cut(
+def cut(
     texts: Sequence[tuple[str, list[int]]], number: int, *, context_tokens: int, decode_tokens: int
 ) -> Document:
     needed, tokens = context_tokens + decode_tokens, list[int]()
