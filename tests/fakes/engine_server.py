@@ -1,6 +1,7 @@
 """A program that speaks just enough of vLLM's API for tests of our own logic, and misbehaves on demand.
 
 `python -m tests.fakes.engine_server --port P [--refuse | --die-after N | --stall-after N] [--shift X] [--dtype D]`.
+Every completion takes `--seconds`; `--one-at-a-time` lets no other begin meanwhile.
 `--config` is the configuration that it claims to have resolved; `--scale` is that of its FP8 cache.
 Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would, after prompts of
 `--shift-from` tokens or more.
@@ -13,7 +14,9 @@ import json
 import math
 import os
 import time
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
 from typing import Any, ClassVar
 
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
@@ -37,6 +40,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--frozen-counters", action="store_true")
     parser.add_argument("--pool-blocks", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--one-at-a-time", action="store_true")
     parser.add_argument("--config", type=json.loads, default={})
     return parser.parse_args()
 
@@ -47,6 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     options: argparse.Namespace
     completions, generated, hits, running = 0, 0, 0, 0
     salts: ClassVar[set[object]] = set()
+    turn: ClassVar[Lock] = Lock()
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
@@ -69,11 +75,12 @@ class Handler(BaseHTTPRequestHandler):
             self._answer("ok")
 
     def do_POST(self) -> None:
-        Handler.running += 1
-        try:
-            self._complete()
-        finally:
-            Handler.running -= 1
+        with Handler.turn if self.options.one_at_a_time else nullcontext():
+            Handler.running += 1
+            try:
+                self._complete()
+            finally:
+                Handler.running -= 1
 
     def _complete(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -89,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(3)
         if Handler.completions > self.options.stall_after:
             time.sleep(600)
+        time.sleep(self.options.seconds)
         prompt, length = body["prompt"], body.get("max_tokens", 1)
         pieces = math.ceil(len(prompt) / self.options.chunk)
         if pieces > 1 and "forced_token_ids" in body.get("vllm_xargs", {}):

@@ -90,7 +90,8 @@ class Fault:
 
     `choice(request, choice, offset)` is the choice that the client gets; `metrics(now, at_boot)` and `log(text)` are
     texts. `needs_preemptions`: the proxy has to watch that counter around every request. `needs_concurrency`: requests
-    have to take as long as they do before an engine.
+    have to take as long as they do before an engine. `one_at_a_time`: the engine gets a request when it has answered
+    the one before.
     """
 
     about: str
@@ -100,6 +101,7 @@ class Fault:
     log: Callable[[str], str] = lambda text: text
     needs_preemptions: bool = False
     needs_concurrency: bool = False
+    one_at_a_time: bool = False
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import httpx
@@ -42,6 +42,7 @@ class Proxy:
     in_flight: int = 0
     prefixes: PrefixCache | None = None
     metrics_at_boot: str = ""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def app(self) -> Starlette:
         """The application."""
@@ -96,8 +97,9 @@ class Proxy:
     async def answered(self, request: Request) -> Response:
         """The engine's answer, with the fault in every choice."""
         before = await self.preemptions()
-        with self.under_way(request):
-            answer = await self.upstream.post(COMPLETIONS, json=self.asked(request))
+        async with self.let_in():
+            with self.under_way(request):
+                answer = await self.upstream.post(COMPLETIONS, json=self.asked(request))
         if not answer.is_success or self.fault.choice is None:
             return _passed_on(answer)
         request = replace(request, preempted=await self.preemptions() > before)
@@ -142,6 +144,10 @@ class Proxy:
         if self.fault.choice is None or request.is_scored:
             return request.body
         return {**request.body, "logprobs": LISTED}
+
+    def let_in(self) -> AbstractAsyncContextManager[object]:
+        """Wait until the engine may get one more request. Streamed ones, which speed is measured by, never wait."""
+        return self.turn if self.fault.one_at_a_time else nullcontext()
 
     @contextmanager
     def under_way(self, request: Request) -> Iterator[None]:

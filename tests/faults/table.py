@@ -54,6 +54,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
         choice=kinds.damaged(kinds.when_concurrent(4)),
         needs_concurrency=True,
     ),
+    "one_at_a_time": Fault(
+        about="the engine gets one request at a time, however many are sent", one_at_a_time=True
+    ),
     "first_batch": Fault(
         about="damage only in the first 16 requests after boot",
         choice=kinds.damaged(kinds.first_requests(16)),

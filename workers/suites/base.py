@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Literal, Protocol, TypeVar
 
 from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Metrics, Server
+from workers.engines.errors import EngineFailure
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 POLL_SECONDS = 0.5
+GAUGE_SECONDS = 0.2
+"""How often a gauge is looked at: it may stand high for a few steps of the engine only."""
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
 RUNNING = "vllm:num_requests_running"
+WAITING = "vllm:num_requests_waiting"
 PREEMPTIONS = "vllm:num_preemptions_total"
 ANSWERS = "vllm:request_success_total"
 GENERATED = "vllm:generation_tokens_total"
@@ -112,6 +116,38 @@ def exercised(
     bench.sink.exercises([exercise])
 
 
+@contextmanager
+def together(bench: Bench, *, suite: str, mode: Mode) -> Iterator[None]:
+    """Watch how many requests the engine has at once around a block of them, and store it.
+
+    As many as the deployment declares must have been there, running or waiting for room; how many of them ran is shown.
+    """
+    seen: list[Metrics] = []
+    is_over = Event()
+
+    def look() -> None:
+        with suppress(EngineFailure):  # whoever waits for the engine's answers will meet it too
+            while not is_over.wait(GAUGE_SECONDS if seen else 0):
+                seen.append(bench.server.metrics())
+
+    watch = Thread(target=look)
+    watch.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watch.join()
+    known = [metrics for metrics in seen if RUNNING in metrics]
+    running = max((metrics[RUNNING] for metrics in known), default=None)
+    proofs = [Exercise(suite=suite, mode=mode, counter=RUNNING, moved=running, expected="any")]
+    if declared := bench.deployment.concurrency:
+        most = max((metrics[RUNNING] + metrics.get(WAITING, 0.0) for metrics in known), default=None)
+        beyond = None if most is None else max(most - (declared - 1), 0.0)
+        counter = f"requests at once beyond {declared - 1}"
+        proofs.append(Exercise(suite=suite, mode=mode, counter=counter, moved=beyond, expected="moved"))
+    bench.sink.exercises(proofs)
+
+
 def in_parallel(
     bench: Bench, items: Iterable[Item], work: Callable[[Item], Result], *, concurrency: int
 ) -> Iterator[Result]:
@@ -128,21 +164,31 @@ def in_parallel(
 
 
 def in_batches(
-    bench: Bench, parts: Sequence[Sequence[Item]], work: Callable[[Item], Result], *, suite: str, mode: Mode
+    bench: Bench,
+    parts: Sequence[Sequence[Item]],
+    work: Callable[[Item], Result],
+    *,
+    suite: str,
+    mode: Mode,
+    company: Sequence[Item] = (),
 ) -> Iterator[tuple[int, Result]]:
     """Work on the items of all parts as `in_parallel`, each result with its part's number; look after each whole part.
 
     Those of the next part begin while the last ones of a part are under way, so that as many are in flight as the
-    deployment declares. A look that says enough ends it: what is under way is waited for, and belongs to nothing.
+    deployment declares. `company` is sent after them for that alone: its results are dropped. A look that says enough
+    ends it: what is under way is waited for, and belongs to nothing.
     """
     over, left, whole = Event(), [len(part) for part in parts], 0
 
-    def worked(item: tuple[int, Item]) -> tuple[int, Result | None]:
+    def worked(item: tuple[int | None, Item]) -> tuple[int | None, Result | None]:
         return item[0], None if over.is_set() else work(item[1])
 
-    numbered = [(batch, item) for batch, part in enumerate(parts) for item in part]
+    numbered: list[tuple[int | None, Item]] = [
+        (part, item) for part, items in enumerate(parts) for item in items
+    ]
+    numbered += [(None, item) for item in company]
     for batch, result in in_parallel(bench, numbered, worked, concurrency=bench.concurrency):
-        if over.is_set() or result is None:
+        if over.is_set() or batch is None or result is None:
             continue
         yield batch, result
         left[batch] -= 1

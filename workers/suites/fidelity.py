@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import count, cycle, islice, pairwise
 from typing import Final
 
 from gatekeeper.domain.item_order import batch_ends
-from gatekeeper.domain.measurement import Exercise, Mode, TokenTrace
+from gatekeeper.domain.measurement import Mode, TokenTrace
 from gatekeeper.domain.probes import FidelityProbe
-from workers.suites.base import RUNNING, Bench, exercised, in_batches
+from workers.suites.base import Bench, exercised, in_batches, together
 from workers.suites.documents import Document, load_at_lengths
 from workers.suites.scoring import SUITE, score_forced, score_primed
 
@@ -29,8 +29,8 @@ SCORED: Final[Mapping[Mode, Callable[..., TokenTrace]]] = {"cold": score_forced,
 def run(probe: FidelityProbe, bench: Bench) -> None:
     """Score every document in every state of the cache, storing traces as they come.
 
-    After each batch of documents it looks whether that is enough. Of the requests that ran together, the most that the
-    engine told of as answers came is stored too.
+    After each batch of documents it looks whether that is enough. Where the deployment declares more requests at once
+    than there are, documents are sent again beside them, unscored, so that it is that many.
     """
     documents = load_at_lengths(
         bench.server, documents=probe.documents, context_lengths=probe.context_lengths,
@@ -39,19 +39,19 @@ def run(probe: FidelityProbe, bench: Bench) -> None:
     ends = batch_ends(len(documents), probe.batches)
     parts = [_by_length(documents[start:end]) for start, end in pairwise((0, *ends))]
     cache_states: list[Mode] = [mode for mode in bench.modes if mode in SCORED]
-    total, done = sum(map(len, parts)) * len(cache_states), count(1)
+    of_one_state = sum(map(len, parts))
+    company = list(islice(cycle(parts[0]), max(bench.concurrency - of_one_state, 0)))
+    total, done = of_one_state * len(cache_states), count(1)
     bench.advance(0, total)
     for mode in cache_states:
-        with exercised(bench, suite=SUITE, mode=mode, expected="moved" if mode == "warm" else "still"):
+        with (
+            exercised(bench, suite=SUITE, mode=mode, expected="moved" if mode == "warm" else "still"),
+            together(bench, suite=SUITE, mode=mode),
+        ):
             score = partial(SCORED[mode], bench.server, mode=mode, top_k=probe.top_k)
-            running: float | None = None
-            for batch, trace in in_batches(bench, parts, score, suite=SUITE, mode=mode):
-                told = bench.server.metrics().get(RUNNING)
-                running = told if running is None else max(running, told or 0.0)
+            for batch, trace in in_batches(bench, parts, score, suite=SUITE, mode=mode, company=company):
                 bench.sink.traces([replace(trace, batch=batch)])
                 bench.advance(next(done), total)
-        most = Exercise(suite=SUITE, mode=mode, counter=RUNNING, moved=running, expected="any")
-        bench.sink.exercises([most])
 
 
 def _by_length(documents: Sequence[Sequence[Document]]) -> list[Document]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from workers.engines.base import Metrics, Server
 from workers.engines.errors import EngineStalled, ProbeFailed
 from workers.engines.process import read_log, start
-from workers.suites.base import RUNNING, Bench
+from workers.suites.base import RUNNING, WAITING, Bench
 
 WORK_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
-WAITING_GAUGES = (RUNNING, "vllm:num_requests_waiting")
+GAUGES = (RUNNING, WAITING)
 POLL_SECONDS = 0.5
 
 
@@ -58,7 +58,7 @@ def watch(server: Server, wait: Callable[[float], bool], poll: Callable[[Metrics
         if work != last_work:
             last_work, last_moved = work, time.monotonic()
         elif time.monotonic() - last_moved > patience:
-            if sum(counters.get(gauge, 0.0) for gauge in WAITING_GAUGES):
+            if sum(counters.get(gauge, 0.0) for gauge in GAUGES):
                 raise EngineStalled(f"requests wait, but no token in or out for {patience:.0f} s")
             raise ProbeFailed(f"the tool has sent no request for {patience:.0f} s")
         if poll(counters):
@@ -69,7 +69,7 @@ def watch(server: Server, wait: Callable[[float], bool], poll: Callable[[Metrics
 def _await_idle(server: Server) -> None:
     """Requests of a tool that was ended are given up by the engine soon; the next probe must not meet them."""
     give_up = time.monotonic() + server.stall_seconds
-    while sum(server.metrics().get(gauge, 0.0) for gauge in WAITING_GAUGES):
+    while sum(server.metrics().get(gauge, 0.0) for gauge in GAUGES):
         server.check()
         if time.monotonic() > give_up:
             raise EngineStalled("requests of a tool that was ended stay with the engine")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import Policy
@@ -36,7 +37,11 @@ def plan_of(
 
 
 def run(monkeypatch: pytest.MonkeyPatch, plan: Plan, *candidate_flags: str) -> tuple[MemoryRun, Report]:
-    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=candidate_flags)})
+    return run_on(FakeEngine(candidate_flags=candidate_flags), monkeypatch, plan)
+
+
+def run_on(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> tuple[MemoryRun, Report]:
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": engine})
     recorder = MemoryRun(plan=plan)
     bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
@@ -59,6 +64,36 @@ def test_every_mode_is_measured_in_both_arms_proven_and_judged_by_itself(
         assert all(proof.happened for proof in proofs)
         (running,) = (proof.moved for proof in proofs if proof.counter == RUNNING)
         assert running is not None
+
+
+SLOW = ("--seconds", "0.3")
+
+
+def concurrent(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[MemoryRun, Report]:
+    """Eight documents for a deployment of twelve requests at once, before engines that take their time."""
+    plan = plan_of(COLD)
+    change = plan.change.model_copy(update={"deployment": Deployment(concurrency=12)})
+    engine = FakeEngine(baseline_flags=SLOW, candidate_flags=(*SLOW, *flags))
+    return run_on(engine, monkeypatch, plan.model_copy(update={"change": change}))
+
+
+def test_as_many_requests_are_with_the_engine_as_the_deployment_declares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder, report = concurrent(monkeypatch)
+    assert report.verdict is Verdict.PASS, report.sentence
+    for arm in recorder.arms.values():
+        assert [proof.moved for proof in arm.proofs if proof.counter == "requests at once beyond 11"] == [1]
+        assert [proof.moved for proof in arm.proofs if proof.counter == RUNNING] == [12]
+        assert len(arm.scored) == 8  # four were sent for company
+
+
+def test_an_engine_that_is_given_one_request_at_a_time_has_not_met_the_declared_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, report = concurrent(monkeypatch, "--one-at-a-time")
+    assert report.verdict is Verdict.INVALID
+    assert "requests at once beyond 11 did not move in cold mode" in report.sentence
 
 
 def test_boundary_prompts_end_before_at_and_after_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
