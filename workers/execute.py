@@ -16,6 +16,7 @@ from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.engine_choice import left_out
 from gatekeeper.domain.measurement import EffectiveConfig, Mode, Role
 from gatekeeper.domain.plan import ArmPlan, Plan, cache_modes, measured_modes
+from gatekeeper.domain.probe_order import in_order
 from gatekeeper.domain.probes import Probe, SaturatedProbe
 from gatekeeper.domain.run import ArmFailure
 from gatekeeper.domain.verdict import EngineInfo
@@ -214,7 +215,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
 def _run_probes(arm: _Arm, server: Server) -> str | None:
     """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
     certain = None
-    for probe in arm.job.plan.suite.probes:
+    for probe in in_order(arm.job.plan):
         if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
         if _is_left_out(arm, probe, certain):

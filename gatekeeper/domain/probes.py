@@ -40,8 +40,9 @@ class AccuracyProbe(Closed):
 
     `batches`: after each of so many parts a suite with `stop_early` looks whether the rest is needed. Bundled tasks
     only; others are one part.
-    `expected_items`: how many items a whole task has, and `choices`: the fewest requests that an item of any of them
-    makes, one per choice. Both are for what is said before a run and change nothing that is measured.
+    `expected_items`: how many items a whole task has, `choices`: the fewest requests that an item of any of them makes,
+    one per choice, and `tokens_per_request`: their mean length. All three are for what is said before a run and change
+    nothing that is measured.
     """
 
     probe: Literal["accuracy"]
@@ -51,6 +52,7 @@ class AccuracyProbe(Closed):
     batches: Batches = 1
     expected_items: dict[Name, PositiveInt] = Field(default_factory=dict)
     choices: PositiveInt = 1
+    tokens_per_request: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _tasks_can_be_told_from_groups(self) -> Self:

@@ -114,15 +114,16 @@ class Suite(Closed):
 
     @property
     def quality_requests(self) -> int | None:
-        """The most requests that can be in flight while quality is measured; None: that is known only at the run.
+        """The most requests that can be in flight while quality is measured; None where the suite sets no bound.
 
+        Fidelity sends as many as are declared; of tasks without `expected_items` the number is known only at the run.
         In `chunked` mode, alone of all, there is one at a time.
         """
         items: list[int | None] = [0]
         for probe in self.probes:
             match probe:
                 case FidelityProbe():
-                    items.append(probe.sequences)
+                    items.append(None)
                 case RetrievalProbe():
                     items.append(sum(probe.items.values()))
                 case AccuracyProbe() | FreeDecodeProbe():
@@ -190,7 +191,7 @@ class Suite(Closed):
             exclude={
                 "description": True,
                 "policy": True,
-                "probes": {"__all__": {"expected_items", "choices"}},
+                "probes": {"__all__": {"expected_items", "choices", "tokens_per_request"}},
             }
         )
         return hashlib.sha256(described.encode()).hexdigest()

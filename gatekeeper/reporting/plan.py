@@ -10,6 +10,7 @@ from gatekeeper.domain.foresight import Foresight, Outlook
 from gatekeeper.domain.free_decode import FreeDecodeProbe, FreeText
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
+from gatekeeper.domain.probe_order import in_order, information, work_of
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
@@ -94,7 +95,24 @@ def _launch(role: str, arm: ArmPlan) -> Iterator[str]:
 def _suite(plan: Plan) -> Iterator[str]:
     suite = plan.suite
     yield f"Suite {suite.name}: reaches {suite.quality_context} tokens of context, {suite.quality_decode} decoded"
-    yield from (f"  {probe.probe:12} {_probe_phrase(probe)}" for probe in suite.probes)
+    for probe in in_order(plan):
+        yield f"  {probe.probe:12} {_probe_phrase(probe)}"
+        yield from wrapped(_work_phrase(plan, probe), indent=" " * 15)
+
+
+def _work_phrase(plan: Plan, probe: Probe) -> str:
+    """What an arm does in a probe, and how much that shows."""
+    work, shown = work_of(probe, plan.modes), information(plan, probe)
+    if work is None:
+        return "how many items it has is known only at the run"
+    told = (
+        [f"{work.items:,} items, {work.read_tokens:,} tokens read, {work.decoded_tokens:,} decoded"]
+        if work.items
+        else []
+    )
+    if shown:
+        told.append(f"{shown:.2g} times what its easiest rule needs")
+    return "; ".join(told)
 
 
 def _probe_phrase(probe: Probe) -> str:
@@ -103,12 +121,7 @@ def _probe_phrase(probe: Probe) -> str:
             return "the pool that the engine reports"
         case FidelityProbe():
             contexts = _listed(probe.context_lengths)
-            lengths = f"{contexts} tokens of context + {probe.decode_tokens} forced"
-            scored = probe.sequences * probe.decode_tokens
-            read = probe.documents * sum(probe.context_lengths)
-            return (
-                f"{probe.documents} documents, {lengths}: {scored:,} tokens scored after {read:,} of context"
-            )
+            return f"{probe.documents} documents, {contexts} tokens of context + {probe.decode_tokens} forced"
         case ModesProbe():
             lengths = f"{probe.context_tokens} tokens of context + {probe.decode_tokens} forced"
             return f"{probe.documents} documents, {lengths}, in each of {', '.join(probe.modes)}"
@@ -127,7 +140,7 @@ def _probe_phrase(probe: Probe) -> str:
         case RetrievalProbe():
             lengths = ", ".join(map(str, probe.context_tokens))
             families = f"{sum(probe.items.values())} items of {', '.join(probe.items)}"
-            return f"{families} at {lengths} tokens, {probe.tokens:,} in all"
+            return f"{families} at {lengths} tokens"
         case PerformanceProbe():
             return _speed_phrase(probe)
         case _:

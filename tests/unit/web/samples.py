@@ -22,6 +22,7 @@ from gatekeeper.domain.measurement import EffectiveConfig, Exercise, Measurement
 from gatekeeper.domain.plan import ArmPlan, Model, Plan, make_plan
 from gatekeeper.domain.run import ArmFailure, RunState
 from gatekeeper.domain.speed import FAILED
+from gatekeeper.domain.speed_probe import PerformanceProbe
 from gatekeeper.domain.verdict import EngineInfo, Report
 from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import ArmView, ArtifactView, EventView, Progress, RunDetail
@@ -55,11 +56,16 @@ def change(scheme: str = "fp8_e4m3", **more: Any) -> Change:
     return parse_change(document | more)
 
 
+SMOKE = catalog.get_suite("smoke")
+LOAD = PerformanceProbe(probe="performance", prompts=16, input_tokens=128, output_tokens=64, rounds=3)
+SUITE = SMOKE.model_copy(update={"probes": (*SMOKE.probes, LOAD)})
+
+
 def plan(proposed: Change | None = None) -> Plan:
     return make_plan(
         proposed or change(),
         model=MODEL,
-        suite=catalog.get_suite("smoke"),
+        suite=SUITE,
         policy=catalog.get_policy("default"),
         device="cpu",
         allowed_arguments=frozenset(),
