@@ -66,6 +66,8 @@ DELTA_CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
+CONFIGS: Final = {role: RunRow.plan[role, "config"] for role in ("baseline", "candidate")}
+"""The configurations of a run's arms."""
 OVER_ALL: Final = (DeltaRow.group == "all", DeltaRow.mode == "cold")
 """What stands for a metric where only one figure of it is shown."""
 
@@ -84,8 +86,7 @@ def list_runs(
     session: Session, conditions: Mapping[str, Any], *, after: tuple[datetime, UUID] | None, limit: int
 ) -> list[ListedRun]:
     """Runs that meet all conditions (keys of RUN_CONDITIONS), newest first."""
-    configs = (RunRow.plan["baseline", "config"], RunRow.plan["candidate", "config"])
-    statement = select(RunRow, *configs, _queued_before(RunRow)).where(
+    statement = select(RunRow, *CONFIGS.values(), _queued_before(RunRow)).where(
         *(RUN_CONDITIONS[name](value) for name, value in conditions.items())
     )
     if after is not None:
@@ -188,13 +189,13 @@ def list_courses(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastDelta:
-    """One figure of a finished run, and the engine that it speaks of."""
+    """One figure of a finished run, the configurations of its arms, and the engine that it speaks of."""
 
     run_id: UUID
     created_at: datetime
     label: str
-    scheme: str
-    eviction: str
+    baseline: Json
+    candidate: Json
     engine: str
     estimate: float
     lower: float | None
@@ -209,8 +210,8 @@ def list_past(
     """A metric of a model over its latest runs, the latest first."""
     engine = RunRow.report["engine"]
     columns = (
-        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.scheme, DeltaRow.eviction, DeltaRow.estimate,
-        DeltaRow.lower, DeltaRow.upper, DeltaRow.finding, DeltaRow.severity,
+        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.estimate, DeltaRow.lower, DeltaRow.upper,
+        DeltaRow.finding, DeltaRow.severity, *(config.label(role) for role, config in CONFIGS.items()),
         func.concat_ws(" ", engine["name"].astext, engine["version"].astext).label("engine"),
     )  # fmt: skip
     statement = (

@@ -59,7 +59,7 @@ def show_history(request: Request, model: str = "", metric: str = "decode_kl", s
         ),
         model=chosen,
         past=past(metric, deltas, now=datetime.now(UTC)),
-        api_url=links.api_all_deltas(model=chosen, metric=metric),
+        api_url=links.api_all_deltas(model=chosen, metric=metric, scheme=scheme),
     )
 
 

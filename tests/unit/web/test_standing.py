@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,10 +22,17 @@ FAILED = samples.detail(*samples.failing())
 PASSED = samples.detail(*samples.passing())
 
 
-def delta(number: int, engine: str = "vllm 0.32.0", estimate: float = 0.02) -> PastDelta:
+BASELINE: dict[str, Any] = {"reuse": {"prefix_caching": False}}
+FP8: dict[str, Any] = BASELINE | {"quantization": {"scheme": "fp8_e4m3"}}
+WINDOW = {"policy": "sliding_window", "window": 512}
+
+
+def delta(
+    number: int, engine: str = "vllm 0.32.0", estimate: float = 0.02, candidate: dict[str, Any] = FP8
+) -> PastDelta:
     return PastDelta(
         run_id=UUID(int=number), created_at=samples.NOW - timedelta(hours=number), label=f"run {number}",
-        scheme="fp8_e4m3", eviction="none", engine=engine, estimate=estimate, lower=0.01, upper=0.03,
+        baseline=BASELINE, candidate=candidate, engine=engine, estimate=estimate, lower=0.01, upper=0.03,
         finding="Passed", severity="block",
     )  # fmt: skip
 
@@ -35,6 +43,22 @@ def test_a_new_engine_is_marked_where_it_first_appears() -> None:
     assert shown.chart is not None
     assert [mark.text for mark in shown.chart.events] == ["vllm 0.33.0"]
     assert past("decode_kl", [delta(1)], now=samples.NOW).chart is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "name"),
+    [
+        (FP8, "fp8_e4m3"),
+        (BASELINE | {"eviction": WINDOW}, "sliding_window 512"),
+        (FP8 | {"eviction": WINDOW}, "fp8_e4m3 + sliding_window 512"),
+        ({"reuse": {"prefix_caching": True}}, "prefix caching"),
+    ],
+)
+def test_a_candidate_of_the_past_is_called_what_the_list_calls_it(
+    candidate: dict[str, Any], name: str
+) -> None:
+    [shown] = past("decode_kl", [delta(1, candidate=candidate)], now=samples.NOW).lines
+    assert shown.candidate == name
 
 
 def test_runs_stand_side_by_side_with_what_makes_them_differ() -> None:
