@@ -21,12 +21,12 @@ from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
 from gatekeeper.web import badges, comparison, filters, links, rejudging
+from gatekeeper.web.attending import worker_lines
 from gatekeeper.web.calculator import calculator
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
 from gatekeeper.web.requests import Form, context_for_form, context_of
-from gatekeeper.web.run_list import progress_text
 from gatekeeper.web.times import moment
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -177,21 +177,19 @@ def _margins(context: Context, known: UUID, given: Mapping[str, str], *, is_judg
 
 @router.get("/workers")
 def list_workers(request: Request) -> Response:
-    """Who measures what, and what waits."""
-    sessions, now = context_of(request).sessions, datetime.now(UTC)
+    """Who measures what, who is idle, and what waits."""
+    context, now = context_of(request), datetime.now(UTC)
+    attendance = context.roll_call.attendance()
     return render(
         "workers.html",
-        leases=[
-            (
-                lease,
-                links.run(lease.run_id),
-                progress_text(lease.progress),
-                moment(lease.started_at, now=now) if lease.started_at else None,
-                lease.expires_at < now,
-            )
-            for lease in workers.list_leases(sessions)
-        ],
-        queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(sessions)],
+        lines=worker_lines(
+            workers.list_leases(context.sessions),
+            attendance,
+            lease_seconds=context.settings.lease_seconds,
+            now=now,
+        ),
+        problem=attendance.problem,
+        queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(context.sessions)],
     )
 
 
