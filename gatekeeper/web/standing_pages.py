@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 from uuid import UUID
@@ -24,6 +24,7 @@ from gatekeeper.web import badges, comparison, filters, links, rejudging
 from gatekeeper.web.attending import worker_lines
 from gatekeeper.web.calculator import calculator
 from gatekeeper.web.failures import PageRoute
+from gatekeeper.web.kept import baseline_lines
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
 from gatekeeper.web.requests import Form, context_for_form, context_of
@@ -80,14 +81,16 @@ def list_baselines(request: Request, retired: bool = False) -> Response:
     """The baselines that later runs use again."""
     context, now = context_of(request), datetime.now(UTC)
     found = baselines.list_baselines(context.sessions, retired=retired)
-    counts = baselines.count_dependents(context.sessions, found)
     return render(
         "baselines.html",
-        rows=[
-            (view, moment(view.created_at, now=now), counts[view.id], links.run(view.run_id))
-            for view in found
-        ],
+        lines=baseline_lines(
+            found,
+            baselines.list_dependents(context.sessions, found),
+            max_age=timedelta(days=context.settings.baseline_max_age_days),
+            now=now,
+        ),
         retired=retired,
+        max_age_days=f"{context.settings.baseline_max_age_days:g}",
         needs_token=context.settings.api_token is not None,
     )
 

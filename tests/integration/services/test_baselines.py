@@ -108,6 +108,21 @@ def test_a_reused_baseline_is_judged_with_its_measurements_and_named_as_another_
     assert shown == {"baseline": True, "control": True, "candidate": False}
 
 
+def test_what_rests_on_a_baseline_is_counted_and_its_newest_runs_are_named(world: World) -> None:
+    baseline, control = kept(world)
+    [view] = baselines.list_baselines(world.sessions)
+    for _ in range(baselines.SHOWN):
+        held = world.claim(world.submit())
+        record.use_baseline(
+            world.sessions, held.run_id, owner="worker-1", baseline_arm_id=baseline, control_arm_id=control
+        )
+    rests = baselines.list_dependents(world.sessions, [view])[view.id]
+    assert rests.attempts == baselines.SHOWN + 1
+    assert len(rests.newest) == baselines.SHOWN
+    assert rests.newest[0][0] == held.run_id
+    assert view.run_id not in dict(rests.newest)
+
+
 def test_a_candidate_is_no_baseline(world: World) -> None:
     held = world.claim(world.submit())
     candidate = world.arm(held, "candidate")
