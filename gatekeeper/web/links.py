@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from urllib.parse import quote, urlencode
 from uuid import UUID
@@ -74,6 +74,11 @@ def api_partings(run_id: UUID, filters: Mapping[str, object]) -> str:
 def rejudge(run_id: UUID) -> str:
     """The page that judges a run again."""
     return f"{run(run_id)}/rejudge"
+
+
+def api_comparison(run_ids: Iterable[UUID]) -> str:
+    """Runs side by side, as JSON."""
+    return f"/api/v1/compare?{urlencode([('run', run_id) for run_id in run_ids])}"
 
 
 def api_all_deltas(**filters: str) -> str:

@@ -16,13 +16,15 @@ from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.services import baselines, history, models, workers
 from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.comparison import compare_runs
 from gatekeeper.services.context import Context
 from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
-from gatekeeper.web import badges, comparison, filters, links, rejudging
+from gatekeeper.web import badges, filters, links, rejudging
 from gatekeeper.web.attending import worker_lines
 from gatekeeper.web.calculator import calculator
+from gatekeeper.web.comparison import comparison
 from gatekeeper.web.failures import PageRoute
 from gatekeeper.web.kept import baseline_lines
 from gatekeeper.web.past import past
@@ -65,15 +67,10 @@ def show_history(request: Request, model: str = "", metric: str = "decode_kl", s
 
 
 @router.get("/compare")
-def compare_runs(request: Request) -> Response:
+def show_comparison(request: Request) -> Response:
     """Two or more runs side by side: /compare?run=ID&run=ID."""
-    ids = list(dict.fromkeys(request.query_params.getlist("run")))
-    if not 2 <= len(ids) <= comparison.MOST_RUNS:
-        allowed = f"2 to {comparison.MOST_RUNS} different runs"
-        raise InvalidInput([FieldProblem(field="run", problem=f"{len(ids)} are named", allowed=allowed)])
-    sessions = context_of(request).sessions
-    found = [history.get_run(sessions, run_id_of(text)) for text in ids]
-    return render("compare.html", comparison=comparison.compare(found))
+    found = compare_runs(context_of(request).sessions, request.query_params.getlist("run"))
+    return render("compare.html", comparison=comparison(found))
 
 
 @router.get("/baselines")

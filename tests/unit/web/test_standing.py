@@ -11,8 +11,9 @@ import pytest
 from gatekeeper import catalog
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.policy import Policy
+from gatekeeper.services.comparison import compare
 from gatekeeper.storage.queries import PastDelta
-from gatekeeper.web.comparison import compare
+from gatekeeper.web.comparison import comparison
 from gatekeeper.web.past import past
 from gatekeeper.web.rejudging import changed_policy, margin_fields, outcome_lines, rule_lines
 from tests.unit.web import samples
@@ -62,7 +63,7 @@ def test_a_candidate_of_the_past_is_called_what_the_list_calls_it(
 
 
 def test_runs_stand_side_by_side_with_what_makes_them_differ() -> None:
-    shown = compare([FAILED, PASSED])
+    shown = comparison(compare([FAILED, PASSED]))
     first = shown.rows[0]
     assert (first.label, first.mode) == ("Decode KL nats/token", "cold")
     assert [cell.badge.word for cell in first.cells if cell.badge] == ["Regressed", "Passed"]
@@ -92,7 +93,7 @@ def test_runs_show_the_settings_in_which_they_differ() -> None:
 
 def test_what_only_one_run_measured_is_said_to_be_missing_in_the_other() -> None:
     bare = PASSED.model_copy(update={"deltas": (), "findings": ()})
-    assert {row.cells[1].text for row in compare([FAILED, bare]).rows} == {"not measured"}
+    assert {row.cells[1].text for row in comparison(compare([FAILED, bare])).rows} == {"not measured"}
 
 
 def test_a_policy_is_read_beside_another() -> None:
