@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from uuid import UUID
 from sqlalchemy import (
     ColumnElement,
     Integer,
+    Uuid,
+    any_,
     case,
     cast,
     column,
@@ -33,7 +36,8 @@ Condition = Callable[[Any], ColumnElement[bool]]
 
 
 def _any_text(q: str) -> ColumnElement[bool]:
-    columns = (
+    """Any of the words that people know a run by has `q` in it. All are read as one text: that takes a sixth."""
+    known = (
         RunRow.label,
         RunRow.model,
         RunRow.repo,
@@ -41,7 +45,13 @@ def _any_text(q: str) -> ColumnElement[bool]:
         RunRow.author,
         cast(RunRow.id, StorableText),
     )
-    return or_(*(column.icontains(q, autoescape=True) for column in columns))
+    words = func.concat_ws("\n", *known)
+    return func.lower(words).contains(func.lower(literal(_escaped(q), StorableText)), escape="/")
+
+
+def _escaped(q: str) -> str:
+    """What stands for itself in LIKE."""
+    return re.sub("[/%_]", r"/\g<0>", q)
 
 
 RUN_CONDITIONS: Final[Mapping[str, Condition]] = {
@@ -146,7 +156,7 @@ def list_headlines(
     """These metrics of these runs, over all items of the cold mode, by run and metric."""
     row = DeltaRow
     columns = select(row.run_id, row.metric, row.estimate, row.lower, row.upper, row.finding, row.severity)
-    wanted = columns.where(row.run_id.in_(run_ids), row.metric.in_(metrics), *OVER_ALL)
+    wanted = columns.where(_is_one_of(run_ids), row.metric.in_(metrics), *OVER_ALL)
     return {
         (found.run_id, found.metric): Headline(
             estimate=found.estimate,
@@ -167,7 +177,7 @@ def list_courses(
     `lengths`: by model, how many. One index scan for each, in one statement.
     """
     row = DeltaRow
-    shown = session.scalars(select(row.id).where(row.run_id.in_(up_to), row.metric == metric))
+    shown = session.scalars(select(row.id).where(_is_one_of(up_to), row.metric == metric))
     # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
     newest = max(shown, default=0)
     models, counts = literal([*lengths], ARRAY(StorableText)), literal([*lengths.values()], ARRAY(Integer))
@@ -185,6 +195,11 @@ def list_courses(
     for model, run_id, estimate in session.execute(statement.order_by(wanted.c.model, latest.c.id.desc())):
         courses[model].append((run_id, estimate))
     return courses
+
+
+def _is_one_of(run_ids: Sequence[UUID]) -> ColumnElement[bool]:
+    """One array instead of a parameter each, which would make another statement of every number of runs."""
+    return DeltaRow.run_id == any_(literal(list(run_ids), ARRAY(Uuid)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
