@@ -101,18 +101,17 @@ class Dependents:
 
 def list_dependents(session: Session, arm_ids: Sequence[int], *, newest: int) -> dict[int, Dependents]:
     """What rests on each of these baseline arms, with its `newest` runs at most; none for an arm that serves no run."""
-    by_arm = {"partition_by": RunArmRow.arm_id}
-    order = (RunRow.created_at.desc(), RunRow.id.desc(), RunArmRow.attempt.desc())
+    arm, order = RunArmRow.arm_id, (RunRow.created_at.desc(), RunRow.id.desc(), RunArmRow.attempt.desc())
     ranked = (
         select(
-            RunArmRow.arm_id,
+            arm,
             RunRow.id,
             RunRow.label,
-            func.count().over(**by_arm).label("attempts"),
-            func.row_number().over(order_by=order, **by_arm).label("place"),
+            func.count().over(partition_by=arm).label("attempts"),
+            func.row_number().over(partition_by=arm, order_by=order).label("place"),
         )
         .join(RunRow, RunRow.id == RunArmRow.run_id)
-        .where(RunArmRow.arm_id.in_(arm_ids), RunArmRow.role == "baseline")
+        .where(arm.in_(arm_ids), RunArmRow.role == "baseline")
         .subquery()
     )
     found: dict[int, Dependents] = {}

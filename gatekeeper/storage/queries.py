@@ -12,8 +12,10 @@ from uuid import UUID
 from sqlalchemy import (
     ColumnElement,
     Integer,
+    Select,
     Uuid,
     any_,
+    bindparam,
     case,
     cast,
     column,
@@ -82,6 +84,25 @@ OVER_ALL: Final = (DeltaRow.group == "all", DeltaRow.mode == "cold")
 """What stands for a metric where only one figure of it is shown."""
 
 
+def _queued_before() -> ColumnElement[int | None]:
+    earlier = aliased(RunRow)
+    count = (
+        select(func.count())
+        .where(
+            earlier.state == RunState.QUEUED,
+            earlier.device == RunRow.device,
+            tuple_(earlier.queued_at, earlier.id) < tuple_(RunRow.queued_at, RunRow.id),
+        )
+        .correlate(RunRow)
+        .scalar_subquery()
+    )
+    return case((RunRow.state == RunState.QUEUED, count), else_=None)
+
+
+QUEUED_BEFORE: Final = _queued_before()
+"""How many runs for the same kind of device wait before this one; null unless it waits itself."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
     """A run without plan and report, but with its arms' configurations and its place in the queue."""
@@ -96,7 +117,7 @@ def list_runs(
     session: Session, conditions: Mapping[str, Any], *, after: tuple[datetime, UUID] | None, limit: int
 ) -> list[ListedRun]:
     """Runs that meet all conditions (keys of RUN_CONDITIONS), newest first."""
-    statement = select(RunRow, *CONFIGS.values(), _queued_before(RunRow)).where(
+    statement = select(RunRow, *CONFIGS.values(), QUEUED_BEFORE).where(
         *(RUN_CONDITIONS[name](value) for name, value in conditions.items())
     )
     if after is not None:
@@ -111,22 +132,7 @@ def list_runs(
 
 def count_ahead(session: Session, run_id: UUID) -> int | None:
     """How many queued runs for the same kind of device came before this one; None unless it is queued itself."""
-    return session.scalar(select(_queued_before(RunRow)).where(RunRow.id == run_id))
-
-
-def _queued_before(run: type[RunRow]) -> ColumnElement[int | None]:
-    earlier = aliased(RunRow)
-    count = (
-        select(func.count())
-        .where(
-            earlier.state == RunState.QUEUED,
-            earlier.device == run.device,
-            tuple_(earlier.queued_at, earlier.id) < tuple_(run.queued_at, run.id),
-        )
-        .correlate(run)
-        .scalar_subquery()
-    )
-    return case((run.state == RunState.QUEUED, count), else_=None)
+    return session.scalar(select(QUEUED_BEFORE).where(RunRow.id == run_id))
 
 
 def list_deltas(
@@ -169,30 +175,45 @@ def list_headlines(
     }
 
 
-def list_courses(
-    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
-) -> dict[str, list[tuple[UUID, float]]]:
-    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
-
-    `lengths`: by model, how many. One index scan for each, in one statement.
-    """
-    row = DeltaRow
-    shown = session.scalars(select(row.id).where(_is_one_of(up_to), row.metric == metric))
-    # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
-    newest = max(shown, default=0)
-    models, counts = literal([*lengths], ARRAY(StorableText)), literal([*lengths.values()], ARRAY(Integer))
+def _latest_by_model() -> Select[tuple[str, UUID, float]]:
+    """A metric's latest values up to delta `newest`, of each of `models` as many as `counts` says: an index scan each."""
+    row, arrays = DeltaRow, (ARRAY(StorableText), ARRAY(Integer))
+    pairs = (bindparam(name, type_=kind) for name, kind in zip(("models", "counts"), arrays, strict=True))
     columns = column("model", StorableText), column("length", Integer)
-    wanted = func.unnest(models, counts).table_valued(*columns, name="wanted").render_derived()
+    wanted = func.unnest(*pairs).table_valued(*columns, name="wanted").render_derived()
     latest = (
         select(row.run_id, row.estimate, row.id)
-        .where(row.model == wanted.c.model, row.metric == metric, row.id <= newest, *OVER_ALL)
+        .where(
+            row.model == wanted.c.model,
+            row.metric == bindparam("metric"),
+            row.id <= bindparam("newest"),
+            *OVER_ALL,
+        )
         .order_by(row.id.desc())
         .limit(wanted.c.length)
         .lateral()
     )
     statement = select(wanted.c.model, latest.c.run_id, latest.c.estimate).join(latest, true())
+    return statement.order_by(wanted.c.model, latest.c.id.desc())
+
+
+LATEST_BY_MODEL: Final = _latest_by_model()
+"""Put together once, which takes longer than to answer it."""
+
+
+def list_courses(
+    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
+) -> dict[str, list[tuple[UUID, float]]]:
+    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
+
+    `lengths`: by model, how many.
+    """
+    shown = session.scalars(select(DeltaRow.id).where(_is_one_of(up_to), DeltaRow.metric == metric))
+    # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
+    values = {"metric": metric, "newest": max(shown, default=0)}
+    values |= {"models": [*lengths], "counts": [*lengths.values()]}
     courses: dict[str, list[tuple[UUID, float]]] = {model: [] for model in lengths}
-    for model, run_id, estimate in session.execute(statement.order_by(wanted.c.model, latest.c.id.desc())):
+    for model, run_id, estimate in session.execute(LATEST_BY_MODEL, values):
         courses[model].append((run_id, estimate))
     return courses
 

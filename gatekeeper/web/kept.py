@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gatekeeper.services.baselines import BaselineView, Dependents, expires_at
+from gatekeeper.services.baselines import BaselineView, expires_at
+from gatekeeper.storage.baselines import Dependents
 from gatekeeper.web import links
 from gatekeeper.web.times import Moment, deadline, moment
 

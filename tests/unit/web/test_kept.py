@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from gatekeeper.services.baselines import BaselineView, Dependents
+from gatekeeper.services.baselines import BaselineView
+from gatekeeper.storage.baselines import Dependents
 from gatekeeper.web.kept import BaselineLine, baseline_lines
 from tests.unit.web import samples
 
@@ -17,13 +18,11 @@ RUN = UUID(int=7)
 
 
 def line(**values: Any) -> BaselineLine:
-    view = BaselineView(
-        **{
-            "id": 1, "fingerprint": "f" * 64, "model": "m", "engine": None, "run_id": RUN, "baseline_arm_id": 2,
-            "control_arm_id": 3, "created_at": NOW - timedelta(days=3), "pinned": False, "retired_at": None,
-        }
-        | values
-    )  # fmt: skip
+    usual: dict[str, Any] = {
+        "id": 1, "fingerprint": "f" * 64, "model": "m", "engine": None, "run_id": RUN, "baseline_arm_id": 2,
+        "control_arm_id": 3, "created_at": NOW - timedelta(days=3), "pinned": False, "retired_at": None,
+    }  # fmt: skip
+    view = BaselineView(**usual | values)
     rests = Dependents(attempts=6, newest=((RUN, "fp8"), (UUID(int=8), "window")))
     [found] = baseline_lines([view], {1: rests}, max_age=timedelta(days=30), now=NOW)
     return found
