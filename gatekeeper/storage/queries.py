@@ -175,12 +175,15 @@ def list_headlines(
     }
 
 
-def _latest_by_model() -> Select[tuple[str, UUID, float]]:
-    """A metric's latest values up to delta `newest`, of each of `models` as many as `counts` says: an index scan each."""
-    row, arrays = DeltaRow, (ARRAY(StorableText), ARRAY(Integer))
-    pairs = (bindparam(name, type_=kind) for name, kind in zip(("models", "counts"), arrays, strict=True))
+def _latest_by_model() -> Select[str, UUID, float]:
+    """A metric's latest values up to delta `newest`, of each of `models` as many as `counts` says; a scan each.
+
+    Its columns: model, run, estimate.
+    """
+    row = DeltaRow
+    models, counts = bindparam("models", type_=ARRAY(StorableText)), bindparam("counts", type_=ARRAY(Integer))
     columns = column("model", StorableText), column("length", Integer)
-    wanted = func.unnest(*pairs).table_valued(*columns, name="wanted").render_derived()
+    wanted = func.unnest(models, counts).table_valued(*columns, name="wanted").render_derived()
     latest = (
         select(row.run_id, row.estimate, row.id)
         .where(
