@@ -16,7 +16,7 @@ from gatekeeper.queue import IMPATIENT, QUEUE_PREFIX, TASK
 
 SILENCE_S: Final = 1.0
 """After so long without another answer a call is over."""
-PATIENCE_S: Final = 0.8
+PATIENCE_S: Final = 0.6
 """Whoever asks waits so long at most."""
 FRESH_S: Final = 5.0
 """An answer that is younger is not asked for again."""
