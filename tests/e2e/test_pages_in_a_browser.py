@@ -176,7 +176,7 @@ def test_a_change_with_limits_and_a_baseline_is_planned_from_the_folds(open_page
     page.locator("[name='baseline.scheduling.max_num_seqs']").blur()
     plan = page.locator("#plan")
     expect(plan.locator("pre").first).to_contain_text("--max-num-seqs 8")
-    expect(plan.locator("pre").last).to_contain_text("--seed 7")
+    expect(plan.locator("pre").last).to_contain_text("--seed=7")
     page.locator("[name='deployment.slo.ttft_ms']").fill("fast")
     page.locator("summary", has_text="Arrivals and latency limits").click()
     expect(page.get_by_role("alert")).to_contain_text("deployment.slo.ttft_ms")
