@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -147,6 +147,10 @@ class Client:
     def rejudge(self, run_id: str, policy: str | Mapping[str, Any]) -> RunStatus:
         """A run as another policy, named or given whole, would judge it. Raises NotFound, InvalidInput or Conflict."""
         return _status(self._json("POST", f"/api/v1/runs/{run_id}/rejudge", json={"policy": policy}))
+
+    def compare(self, run_ids: Sequence[str]) -> Document:
+        """Runs side by side, with the settings in which they differ. Raises NotFound, and InvalidInput."""
+        return self._json("GET", "/api/v1/compare", params={"run": list(run_ids)})
 
     def grant_waiver(self, run_id: str, waiver: Mapping[str, Any]) -> Document:
         """Excuse a metric of a finished run's change. Raises NotFound, InvalidInput or Conflict."""

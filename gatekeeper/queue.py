@@ -21,10 +21,13 @@ from gatekeeper.domain.vllm_flags import Device
 from gatekeeper.settings import Settings
 
 TASK: Final = "gatekeeper.execute"
+QUEUE_PREFIX: Final = "device."
 Ring: TypeAlias = Callable[[UUID, Device], None]
 """Tells the workers of a device that a run waits. Raises ServiceUnavailable; then the sweep rings later."""
 
 REACH_SECONDS: Final = 3.0
+POLL_SECONDS: Final = 0.2
+"""How often the folders of the broker without a server are looked into."""
 IMPATIENT: Final[Mapping[str, float]] = {
     "max_retries": 1,
     "interval_start": 0,
@@ -35,7 +38,7 @@ IMPATIENT: Final[Mapping[str, float]] = {
 
 def queue_name(device: Device) -> str:
     """The queue that the workers of a device listen to."""
-    return f"device.{device}"
+    return f"{QUEUE_PREFIX}{device}"
 
 
 def make_celery(settings: Settings) -> Celery:
@@ -145,6 +148,7 @@ def _make_folders(broker: Path) -> dict[str, Any]:
         "processed_folder": str(folders["processed"]),
         "control_folder": str(folders["control"]),
         "store_processed": False,
+        "polling_interval": POLL_SECONDS,
     }
 
 

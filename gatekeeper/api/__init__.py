@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from gatekeeper.api import (
     baselines,
     catalog,
+    comparison,
     events,
     exports,
     health,
@@ -24,6 +25,7 @@ VERSION: Final = "0.1.0"
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     items.router,
+    comparison.router,
     events.router,
     references.router,
     exports.router,

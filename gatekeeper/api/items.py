@@ -11,7 +11,7 @@ from gatekeeper.api.documents import ROOT
 from gatekeeper.api.openapi import problems
 from gatekeeper.domain.parting import Parting
 from gatekeeper.services import items
-from gatekeeper.services.items import ItemFilters, ItemView, TokenFilters
+from gatekeeper.services.items import ItemFilters, ItemView, PartingFilters, TokenFilters
 from gatekeeper.services.views import Page, View
 
 router = APIRouter(
@@ -38,7 +38,7 @@ class TokenPlace(View):
 
 
 class PartingList(View):
-    """Every document that both arms scored."""
+    """The documents that both arms scored."""
 
     items: tuple[Parting, ...]
 
@@ -60,9 +60,11 @@ def list_items(context: ContextOf, run_id: RunId, filters: Annotated[ItemFilters
 
 
 @router.get("/runs/{run_id}/partings")
-def list_partings(context: ContextOf, run_id: RunId) -> PartingList:
+def list_partings(
+    context: ContextOf, run_id: RunId, filters: Annotated[PartingFilters, Query()]
+) -> PartingList:
     """Where the arms' greedy choices part, document by document."""
-    return PartingList(items=items.list_partings(context.sessions, run_id))
+    return PartingList(items=items.list_partings(context.sessions, run_id, filters))
 
 
 @router.get("/runs/{run_id}/tokens")

@@ -26,9 +26,10 @@ UNKNOWN = problems(_404="There is no such webhook.")
 def add_webhook(context: ContextOf, document: Document) -> NewWebhook:
     """Tell an address of every verdict. The answer has the secret that signs the messages, this once.
 
-    Messages follow Standard Webhooks and are sent again, less and less often, until the address answers with 2xx.
+    An address whose host is no public one is refused, unless the operator allows its network. Messages follow
+    Standard Webhooks and are sent again, less and less often, until the address answers with 2xx.
     """
-    return webhooks.add(context.sessions, document)
+    return webhooks.add(context.sessions, document, allowed=context.settings.webhook_networks)
 
 
 @router.get("")

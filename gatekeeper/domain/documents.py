@@ -154,7 +154,11 @@ def field_problem(details: ErrorDetails, model: type[BaseModel] | None = None) -
         case "value_error":
             return FieldProblem(field=field, problem=str(context["error"]))
         case _:
-            return FieldProblem(field=field, problem=f"got {details['input']!r:.80}", allowed=details["msg"])
+            return FieldProblem(
+                field=field,
+                problem=f"got {details['input']!r:.80}",
+                allowed=details["msg"].removeprefix("Input should be "),
+            )
 
 
 def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -269,12 +269,13 @@ class KVConfig(Closed):
 
     @property
     def label(self) -> str:
-        """A short name made of what is not default, such as `fp8_e4m3 + sliding_window(1024)`."""
+        """A short name made of what is not default, such as `fp8_e4m3 + sliding_window 1024`."""
         return " + ".join(self._parts()) or "16-bit full cache"
 
     def label_against(self, baseline: KVConfig) -> str:
         """A short name made of what differs from `baseline`."""
-        own = [part for part in self._parts() if part not in baseline._parts()]
+        known = baseline._parts()
+        own = [part for part in self._parts() if part not in known]
         if self.reuse.prefix_caching is False and baseline.reuse.prefix_caching is not False:
             own.append("no prefix caching")
         return " + ".join(own) or self.label
@@ -282,20 +283,11 @@ class KVConfig(Closed):
     def _parts(self) -> list[str]:
         parts = []
         if self.quantization.scheme != "none":
-            bits = getattr(self.quantization, "bits", None)
-            scales = getattr(self.quantization, "scales", "unit")
-            values = getattr(self.quantization, "values", None)
-            parts.append(
-                self.quantization.scheme
-                + (f"-{bits}" if bits else "")
-                + (f"/{values}" if values else "")
-                + (f" ({scales} scales)" if scales != "unit" else "")
-                + _skipping(self.quantization)
-            )
+            parts.append(f"{scheme_name(self.quantization)}{_skipping(self.quantization)}")
         if self.eviction.policy != "none":
             parameters = self.eviction.model_dump(exclude={"policy", "skip_layers"}, exclude_none=True)
             values = ", ".join(str(value) for value in parameters.values())
-            parts.append(f"{self.eviction.policy}({values}){_skipping(self.eviction)}")
+            parts.append(f"{self.eviction.policy} {values}{_skipping(self.eviction)}")
         if self.reuse.prefix_caching:
             parts.append("prefix caching")
         if self.reuse.offload_gib:
@@ -303,6 +295,19 @@ class KVConfig(Closed):
         parts += [f"{key}={value}" for key, value in self.scheduling.model_dump(exclude_none=True).items()]
         parts += [f"{key}={value}" for key, value in self.engine_args.items()]
         return parts
+
+
+def scheme_name(quantization: Quantization) -> str:
+    """A scheme with what is not usual of it: `none`, `kivi-2`, `q8_0/q4_0`, `fp8_e4m3 (checkpoint scales)`."""
+    bits = getattr(quantization, "bits", None)
+    scales = getattr(quantization, "scales", "unit")
+    values = getattr(quantization, "values", None)
+    return (
+        quantization.scheme
+        + (f"-{bits}" if bits else "")
+        + (f"/{values}" if values else "")
+        + (f" ({scales} scales)" if scales != "unit" else "")
+    )
 
 
 def _skipping(part: Quantization | Eviction) -> str:

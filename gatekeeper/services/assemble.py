@@ -40,6 +40,11 @@ def run_detail(run: RunRow, arms: Sequence[tuple[str, ArmRow]], *, ahead: int | 
     )
 
 
+def candidate_name(baseline: Json, candidate: Json) -> str:
+    """What a stored candidate is called: by what differs from its baseline."""
+    return KVConfig.model_validate(candidate).label_against(KVConfig.model_validate(baseline))
+
+
 def report_fields(report: Report) -> dict[str, Any]:
     """What a run shows of its report."""
     return {name: getattr(report, name) for name in Report.model_fields if name in RunDetail.model_fields}
@@ -57,11 +62,10 @@ def event(row: EventRow) -> EventView:
 
 
 def _summary(run: RunRow, *, baseline: Json, candidate: Json, ahead: int | None) -> dict[str, Any]:
-    before, after = KVConfig.model_validate(baseline), KVConfig.model_validate(candidate)
     renamed = {
         "run_id": run.id,
         "name": run.label,
-        "candidate": after.label_against(before),
+        "candidate": candidate_name(baseline, candidate),
         "ahead": ahead,
     }
     return renamed | {name: getattr(run, name) for name in RunSummary.model_fields if name not in renamed}

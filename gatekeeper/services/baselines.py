@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from gatekeeper.domain.errors import Conflict
@@ -13,7 +13,12 @@ from gatekeeper.services.views import View
 from gatekeeper.storage import arms, baselines, runs
 from gatekeeper.storage.arm_tables import ArmRow, BaselineRow
 from gatekeeper.storage.base import NOW
+from gatekeeper.storage.baselines import Dependents
 from gatekeeper.storage.database import Sessions, transaction
+
+SHOWN: Final = 5
+"""Runs that rest on a baseline and are named."""
+NONE: Final = Dependents(attempts=0, newest=())
 
 
 class BaselineView(View):
@@ -74,11 +79,16 @@ def list_baselines(sessions: Sessions, *, retired: bool = False, limit: int = 20
         ]
 
 
-def count_dependents(sessions: Sessions, listed: Sequence[BaselineView]) -> Mapping[int, int]:
-    """By id of the baseline, how many attempts of runs rest on it."""
+def list_dependents(sessions: Sessions, listed: Sequence[BaselineView]) -> Mapping[int, Dependents]:
+    """By id of the baseline, what rests on it, with the newest SHOWN runs."""
     with transaction(sessions) as session:
-        counts = baselines.count_dependents(session, [view.baseline_arm_id for view in listed])
-    return {view.id: counts.get(view.baseline_arm_id, 0) for view in listed}
+        found = baselines.list_dependents(session, [view.baseline_arm_id for view in listed], newest=SHOWN)
+    return {view.id: found.get(view.baseline_arm_id, NONE) for view in listed}
+
+
+def expires_at(view: BaselineView, *, max_age: timedelta) -> datetime | None:
+    """From when on it is measured anew instead of used; None for one that is pinned or retired."""
+    return None if view.pinned or view.retired_at else view.created_at + max_age
 
 
 def pin(sessions: Sessions, baseline_id: int) -> BaselineView:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import AfterValidator, Field
+from sqlalchemy.orm import Session
 
 from gatekeeper.domain.base import Closed
 from gatekeeper.domain.run import RunState
@@ -66,40 +68,54 @@ class DeltaFilters(Closed):
     cursor: Words | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTable:
+    """A page of runs with what a list shows of each.
+
+    `headlines`: the HEADLINES, by run and metric; `trends`: for each run with a value, the first of them in its model's
+    latest TREND runs up to it.
+    """
+
+    page: Page[RunSummary]
+    headlines: Mapping[tuple[UUID, str], Headline]
+    trends: Mapping[UUID, tuple[float, ...]]
+
+
 def list_runs(sessions: Sessions, filters: RunFilters) -> Page[RunSummary]:
     """The newest runs first; stable while new ones arrive. Raises InvalidInput for a wrong cursor."""
-    after = cursor.decode_run(filters.cursor) if filters.cursor else None
     with transaction(sessions) as session:
-        conditions = filters.model_dump(exclude={"limit", "cursor"}, exclude_none=True)
-        rows = queries.list_runs(session, conditions, after=after, limit=filters.limit + 1)
-        page = [assemble.run_summary(row) for row in rows[: filters.limit]]
+        return _page(session, filters)
+
+
+def list_runs_with_figures(sessions: Sessions, filters: RunFilters) -> RunTable:
+    """The same with the figures of each run. Raises InvalidInput for a wrong cursor."""
+    with transaction(sessions) as session:
+        page = _page(session, filters)
+        if not page.items:
+            return RunTable(page=page, headlines={}, trends={})
+        headlines = queries.list_headlines(session, [run.run_id for run in page.items], HEADLINES)
+        return RunTable(page=page, headlines=headlines, trends=_trends(session, page.items))
+
+
+def _page(session: Session, filters: RunFilters) -> Page[RunSummary]:
+    after = cursor.decode_run(filters.cursor) if filters.cursor else None
+    conditions = filters.model_dump(exclude={"limit", "cursor"}, exclude_none=True)
+    rows = queries.list_runs(session, conditions, after=after, limit=filters.limit + 1)
+    page = [assemble.run_summary(row) for row in rows[: filters.limit]]
     more = len(rows) > filters.limit
     return Page(items=tuple(page), next_cursor=cursor.encode_run(page[-1]) if more else None)
 
 
-def list_headlines(sessions: Sessions, run_ids: Sequence[UUID]) -> Mapping[tuple[UUID, str], Headline]:
-    """The few figures that a list shows of these runs, by run and metric."""
-    with transaction(sessions) as session:
-        return queries.list_headlines(session, run_ids, HEADLINES) if run_ids else {}
-
-
-def list_trends(sessions: Sessions, found: Sequence[RunSummary]) -> Mapping[UUID, tuple[float, ...]]:
-    """For each of these runs with a value, the first headline metric of its model's latest TREND runs up to it."""
-    if not found:
-        return {}
-    shown = Counter(run.model for run in found)
-    trends: dict[UUID, tuple[float, ...]] = {}
-    with transaction(sessions) as session:
-        courses = queries.list_courses(
-            session,
-            HEADLINES[0],
-            {model: count + TREND for model, count in shown.items()},
-            up_to=[run.run_id for run in found],
-        )
-    for course in courses.values():
-        for place, (run_id, _) in enumerate(course):
-            trends[run_id] = tuple(value for _, value in reversed(course[place : place + TREND]))
-    return {run.run_id: trends[run.run_id] for run in found if run.run_id in trends}
+def _trends(session: Session, found: Sequence[RunSummary]) -> Mapping[UUID, tuple[float, ...]]:
+    lengths = {model: count + TREND for model, count in Counter(run.model for run in found).items()}
+    shown = {run.run_id for run in found}
+    courses = queries.list_courses(session, HEADLINES[0], lengths, up_to=list(shown))
+    return {
+        run_id: tuple(value for _, value in reversed(course[place : place + TREND]))
+        for course in courses.values()
+        for place, (run_id, _) in enumerate(course)
+        if run_id in shown
+    }
 
 
 def list_past(

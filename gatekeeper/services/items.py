@@ -65,23 +65,14 @@ class ItemView(View):
     answers: AnswersView | None = None
 
 
-class ItemFilters(Closed):
-    """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two.
-
-    `context_from`, `context_to`: those of so many tokens of context, from the first on and below the second.
-    `include`: `answers` adds the question and what both arms said.
+class PartingFilters(Closed):
+    """Which documents. `context_from`, `context_to`: those of so many tokens of context, from the first on and below
+    the second.
     """
 
-    suite: Words | None = None
-    task: Words | None = None
     mode: Mode | None = None
-    metric: Words | None = None
-    flip: Flip | None = None
     context_from: Tokens | None = None
     context_to: Tokens | None = None
-    include: Literal["answers"] | None = None
-    limit: Limit = 100
-    cursor: Words | None = None
 
     @field_validator("context_to")
     @classmethod
@@ -90,6 +81,30 @@ class ItemFilters(Closed):
         if end is not None and end <= start:
             raise ValueError(f"{end} tokens end before they begin; allowed: more than context_from, {start}")
         return end
+
+    def admits(self, parting: Parting) -> bool:
+        """Whether a document is of the mode and the context asked for; one of unknown context meets no bounds."""
+        start, end, length = self.context_from, self.context_to, parting.context_tokens
+        is_within = start is end is None or (
+            length is not None and (start is None or length >= start) and (end is None or length < end)
+        )
+        return is_within and self.mode in (None, parting.mode)
+
+
+class ItemFilters(PartingFilters):
+    """Which figures. `flip`: those that changed between zero and more: `lost`, `gained`, or `any` of the two.
+
+    `context_from`, `context_to`: those of so many tokens of context, from the first on and below the second.
+    `include`: `answers` adds the question and what both arms said.
+    """
+
+    suite: Words | None = None
+    task: Words | None = None
+    metric: Words | None = None
+    flip: Flip | None = None
+    include: Literal["answers"] | None = None
+    limit: Limit = 100
+    cursor: Words | None = None
 
 
 class TokenFilters(Closed):
@@ -130,7 +145,7 @@ def figures_of(
     return tuple(_item(entry) for entry in found)
 
 
-def list_partings(sessions: Sessions, run_id: UUID) -> tuple[Parting, ...]:
+def list_partings(sessions: Sessions, run_id: UUID, filters: PartingFilters) -> tuple[Parting, ...]:
     """Where the greedy choices of the arms part, for every document that both scored. Raises NotFound."""
     with transaction(sessions) as session:
         pair = _arm_pair(session, run_id)
@@ -141,7 +156,7 @@ def list_partings(sessions: Sessions, run_id: UUID) -> tuple[Parting, ...]:
     found = (
         part_of(_reference(references, trace), trace) for trace in traces[pair[1]] if trace.mode != "greedy"
     )
-    return tuple(parting for parting in found if parting is not None)
+    return tuple(parting for parting in found if parting is not None and filters.admits(parting))
 
 
 def get_tokens(

@@ -35,10 +35,10 @@ class Gone(NotSent):
     """The receiver wants no more messages."""
 
 
-def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host. Raises NotSent."""
+def resolve(host: str, port: int, *, flags: int = 0) -> list[str]:
+    """The addresses of a host; `flags` as `getaddrinfo` has them. Raises NotSent."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except (OSError, UnicodeError) as error:
         raise NotSent(f"{host} has no address: {error}") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -55,6 +55,29 @@ def url_problem(url: str) -> str | None:
     if parsed.port is not None and not 1 <= parsed.port <= 65_535:
         return "names a port outside of 1 to 65535"
     return "names a user" if parsed.userinfo else None
+
+
+def host_problem(url: str, *, allowed: Sequence[str] = ()) -> str | None:
+    """Why the host of an address without `url_problem` is never reached, as far as that shows without a look-up.
+
+    Read as connecting reads it, so 2130706433, 0x7f000001 and ::ffff:127.0.0.1 are 127.0.0.1. None for other names than
+    this machine's own: they may lead elsewhere when a message is sent, and are checked then.
+    """
+    host = httpx.URL(url).host.rstrip(".")
+    try:
+        written = ["127.0.0.1"] if _is_own_name(host) else resolve(host, 0, flags=socket.AI_NUMERICHOST)
+    except NotSent:
+        return None
+    try:
+        checked_address(written, allowed)
+    except NotSent as error:
+        return error.detail
+    return None
+
+
+def _is_own_name(host: str) -> bool:
+    """`localhost` and the names below it (RFC 6761, section 6.3)."""
+    return f".{host.casefold()}".endswith(".localhost")
 
 
 def post(

@@ -10,13 +10,13 @@ import base64
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
 import httpx
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError, ValidationInfo, field_validator
 from sqlalchemy.orm import Session
 
 from gatekeeper.domain.base import Closed
@@ -31,7 +31,7 @@ from gatekeeper.domain.webhook import (
     signed_headers,
     wait_after,
 )
-from gatekeeper.services.outgoing import Gone, NotSent, post, url_problem
+from gatekeeper.services.outgoing import Gone, NotSent, host_problem, post, url_problem
 from gatekeeper.services.views import View
 from gatekeeper.settings import Settings
 from gatekeeper.storage import webhooks
@@ -56,10 +56,12 @@ class WebhookDocument(Closed):
 
     @field_validator("url")
     @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        problem = url_problem(url)
-        if problem or len(url) > 2000:
-            raise ValueError(problem or "is longer than 2,000 characters")
+    def _can_be_reached(cls, url: str, info: ValidationInfo) -> str:
+        if len(url) > 2000:
+            raise ValueError("is longer than 2,000 characters")
+        problem = url_problem(url) or host_problem(url, allowed=(info.context or {}).get("allowed", ()))
+        if problem:
+            raise ValueError(problem)
         return url
 
 
@@ -92,10 +94,13 @@ class DeliveryView(View):
     last_error: str | None
 
 
-def add(sessions: Sessions, document: Mapping[str, Any]) -> NewWebhook:
-    """Add a webhook and send it a first message. Raises InvalidInput."""
+def add(sessions: Sessions, document: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> NewWebhook:
+    """Add a webhook and send it a first message. `allowed`: networks that it may be in although not public.
+
+    Raises InvalidInput.
+    """
     try:
-        asked = WebhookDocument.model_validate(document)
+        asked = WebhookDocument.model_validate(document, context={"allowed": allowed})
     except ValidationError as error:
         raise InvalidInput(field_problems(error, WebhookDocument)) from error
     secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()

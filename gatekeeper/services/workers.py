@@ -32,7 +32,7 @@ class QueueView(View):
 
 
 def list_leases(sessions: Sessions) -> tuple[LeaseView, ...]:
-    """The workers that hold a run. One that is idle holds nothing, so nothing is known of it."""
+    """The workers that hold a run."""
     with transaction(sessions) as session:
         return tuple(
             LeaseView(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from uuid import UUID
 
 from sqlalchemy import Interval, and_, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -89,11 +91,32 @@ def list_baselines(session: Session, *, retired: bool, limit: int) -> list[tuple
     return [(row, arm) for row, arm in session.execute(ordered)]
 
 
-def count_dependents(session: Session, arm_ids: Sequence[int]) -> dict[int, int]:
-    """How many attempts of runs each of these arms served, its own counted."""
-    statement = (
-        select(RunArmRow.arm_id, func.count())
-        .where(RunArmRow.arm_id.in_(arm_ids), RunArmRow.role == "baseline")
-        .group_by(RunArmRow.arm_id)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dependents:
+    """What rests on an arm: how many attempts of runs, its own counted, and the newest of these runs by id and name."""
+
+    attempts: int
+    newest: tuple[tuple[UUID, str], ...]
+
+
+def list_dependents(session: Session, arm_ids: Sequence[int], *, newest: int) -> dict[int, Dependents]:
+    """What rests on each of these baseline arms, with its `newest` runs at most; none for an arm that serves no run."""
+    arm, order = RunArmRow.arm_id, (RunRow.created_at.desc(), RunRow.id.desc(), RunArmRow.attempt.desc())
+    ranked = (
+        select(
+            arm,
+            RunRow.id,
+            RunRow.label,
+            func.count().over(partition_by=arm).label("attempts"),
+            func.row_number().over(partition_by=arm, order_by=order).label("place"),
+        )
+        .join(RunRow, RunRow.id == RunArmRow.run_id)
+        .where(arm.in_(arm_ids), RunArmRow.role == "baseline")
+        .subquery()
     )
-    return dict(session.execute(statement).all())
+    found: dict[int, Dependents] = {}
+    for row in session.execute(select(ranked).where(ranked.c.place <= newest).order_by(ranked.c.place)):
+        known = found.get(row.arm_id, Dependents(attempts=row.attempts, newest=()))
+        runs = dict(known.newest) | {row.id: row.label}
+        found[row.arm_id] = replace(known, newest=tuple(runs.items()))
+    return found

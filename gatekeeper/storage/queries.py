@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,10 @@ from uuid import UUID
 from sqlalchemy import (
     ColumnElement,
     Integer,
+    Select,
+    Uuid,
+    any_,
+    bindparam,
     case,
     cast,
     column,
@@ -33,7 +38,8 @@ Condition = Callable[[Any], ColumnElement[bool]]
 
 
 def _any_text(q: str) -> ColumnElement[bool]:
-    columns = (
+    """Any of the words that people know a run by has `q` in it. All are read as one text: that takes a sixth."""
+    known = (
         RunRow.label,
         RunRow.model,
         RunRow.repo,
@@ -41,7 +47,13 @@ def _any_text(q: str) -> ColumnElement[bool]:
         RunRow.author,
         cast(RunRow.id, StorableText),
     )
-    return or_(*(column.icontains(q, autoescape=True) for column in columns))
+    words = func.concat_ws("\n", *known)
+    return func.lower(words).contains(func.lower(literal(_escaped(q), StorableText)), escape="/")
+
+
+def _escaped(q: str) -> str:
+    """What stands for itself in LIKE."""
+    return re.sub("[/%_]", r"/\g<0>", q)
 
 
 RUN_CONDITIONS: Final[Mapping[str, Condition]] = {
@@ -66,8 +78,29 @@ DELTA_CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
+CONFIGS: Final = {role: RunRow.plan[role, "config"] for role in ("baseline", "candidate")}
+"""The configurations of a run's arms."""
 OVER_ALL: Final = (DeltaRow.group == "all", DeltaRow.mode == "cold")
 """What stands for a metric where only one figure of it is shown."""
+
+
+def _queued_before() -> ColumnElement[int | None]:
+    earlier = aliased(RunRow)
+    count = (
+        select(func.count())
+        .where(
+            earlier.state == RunState.QUEUED,
+            earlier.device == RunRow.device,
+            tuple_(earlier.queued_at, earlier.id) < tuple_(RunRow.queued_at, RunRow.id),
+        )
+        .correlate(RunRow)
+        .scalar_subquery()
+    )
+    return case((RunRow.state == RunState.QUEUED, count), else_=None)
+
+
+QUEUED_BEFORE: Final = _queued_before()
+"""How many runs for the same kind of device wait before this one; null unless it waits itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +117,7 @@ def list_runs(
     session: Session, conditions: Mapping[str, Any], *, after: tuple[datetime, UUID] | None, limit: int
 ) -> list[ListedRun]:
     """Runs that meet all conditions (keys of RUN_CONDITIONS), newest first."""
-    configs = (RunRow.plan["baseline", "config"], RunRow.plan["candidate", "config"])
-    statement = select(RunRow, *configs, _queued_before(RunRow)).where(
+    statement = select(RunRow, *CONFIGS.values(), QUEUED_BEFORE).where(
         *(RUN_CONDITIONS[name](value) for name, value in conditions.items())
     )
     if after is not None:
@@ -100,22 +132,7 @@ def list_runs(
 
 def count_ahead(session: Session, run_id: UUID) -> int | None:
     """How many queued runs for the same kind of device came before this one; None unless it is queued itself."""
-    return session.scalar(select(_queued_before(RunRow)).where(RunRow.id == run_id))
-
-
-def _queued_before(run: type[RunRow]) -> ColumnElement[int | None]:
-    earlier = aliased(RunRow)
-    count = (
-        select(func.count())
-        .where(
-            earlier.state == RunState.QUEUED,
-            earlier.device == run.device,
-            tuple_(earlier.queued_at, earlier.id) < tuple_(run.queued_at, run.id),
-        )
-        .correlate(run)
-        .scalar_subquery()
-    )
-    return case((run.state == RunState.QUEUED, count), else_=None)
+    return session.scalar(select(QUEUED_BEFORE).where(RunRow.id == run_id))
 
 
 def list_deltas(
@@ -145,7 +162,7 @@ def list_headlines(
     """These metrics of these runs, over all items of the cold mode, by run and metric."""
     row = DeltaRow
     columns = select(row.run_id, row.metric, row.estimate, row.lower, row.upper, row.finding, row.severity)
-    wanted = columns.where(row.run_id.in_(run_ids), row.metric.in_(metrics), *OVER_ALL)
+    wanted = columns.where(_is_one_of(run_ids), row.metric.in_(metrics), *OVER_ALL)
     return {
         (found.run_id, found.metric): Headline(
             estimate=found.estimate,
@@ -158,43 +175,66 @@ def list_headlines(
     }
 
 
-def list_courses(
-    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
-) -> dict[str, list[tuple[UUID, float]]]:
-    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
+def _latest_by_model() -> Select[str, UUID, float]:
+    """A metric's latest values up to delta `newest`, of each of `models` as many as `counts` says; a scan each.
 
-    `lengths`: by model, how many. One index scan for each, in one statement.
+    Its columns: model, run, estimate.
     """
     row = DeltaRow
-    shown = session.scalars(select(row.id).where(row.run_id.in_(up_to), row.metric == metric))
-    # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
-    newest = max(shown, default=0)
-    models, counts = literal([*lengths], ARRAY(StorableText)), literal([*lengths.values()], ARRAY(Integer))
+    models, counts = bindparam("models", type_=ARRAY(StorableText)), bindparam("counts", type_=ARRAY(Integer))
     columns = column("model", StorableText), column("length", Integer)
     wanted = func.unnest(models, counts).table_valued(*columns, name="wanted").render_derived()
     latest = (
         select(row.run_id, row.estimate, row.id)
-        .where(row.model == wanted.c.model, row.metric == metric, row.id <= newest, *OVER_ALL)
+        .where(
+            row.model == wanted.c.model,
+            row.metric == bindparam("metric"),
+            row.id <= bindparam("newest"),
+            *OVER_ALL,
+        )
         .order_by(row.id.desc())
         .limit(wanted.c.length)
         .lateral()
     )
     statement = select(wanted.c.model, latest.c.run_id, latest.c.estimate).join(latest, true())
+    return statement.order_by(wanted.c.model, latest.c.id.desc())
+
+
+LATEST_BY_MODEL: Final = _latest_by_model()
+"""Put together once, which takes longer than to answer it."""
+
+
+def list_courses(
+    session: Session, metric: str, lengths: Mapping[str, int], *, up_to: Sequence[UUID]
+) -> dict[str, list[tuple[UUID, float]]]:
+    """By model, a metric's latest values up to the last of the runs `up_to`, the latest first: (run, estimate).
+
+    `lengths`: by model, how many.
+    """
+    shown = session.scalars(select(DeltaRow.id).where(_is_one_of(up_to), DeltaRow.metric == metric))
+    # Not `select max(id)`: PostgreSQL would look for it from the newest delta of all runs backwards.
+    values = {"metric": metric, "newest": max(shown, default=0)}
+    values |= {"models": [*lengths], "counts": [*lengths.values()]}
     courses: dict[str, list[tuple[UUID, float]]] = {model: [] for model in lengths}
-    for model, run_id, estimate in session.execute(statement.order_by(wanted.c.model, latest.c.id.desc())):
+    for model, run_id, estimate in session.execute(LATEST_BY_MODEL, values):
         courses[model].append((run_id, estimate))
     return courses
 
 
+def _is_one_of(run_ids: Sequence[UUID]) -> ColumnElement[bool]:
+    """One array instead of a parameter each, which would make another statement of every number of runs."""
+    return DeltaRow.run_id == any_(literal(list(run_ids), ARRAY(Uuid)))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastDelta:
-    """One figure of a finished run, and the engine that it speaks of."""
+    """One figure of a finished run, the configurations of its arms, and the engine that it speaks of."""
 
     run_id: UUID
     created_at: datetime
     label: str
-    scheme: str
-    eviction: str
+    baseline: Json
+    candidate: Json
     engine: str
     estimate: float
     lower: float | None
@@ -209,8 +249,8 @@ def list_past(
     """A metric of a model over its latest runs, the latest first."""
     engine = RunRow.report["engine"]
     columns = (
-        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.scheme, DeltaRow.eviction, DeltaRow.estimate,
-        DeltaRow.lower, DeltaRow.upper, DeltaRow.finding, DeltaRow.severity,
+        DeltaRow.run_id, RunRow.created_at, DeltaRow.label, DeltaRow.estimate, DeltaRow.lower, DeltaRow.upper,
+        DeltaRow.finding, DeltaRow.severity, *(config.label(role) for role, config in CONFIGS.items()),
         func.concat_ws(" ", engine["name"].astext, engine["version"].astext).label("engine"),
     )  # fmt: skip
     statement = (

@@ -13,7 +13,7 @@ from gatekeeper.domain.base import LARGEST
 from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion, memory_account
-from gatekeeper.domain.kv_config import Quantization
+from gatekeeper.domain.kv_config import Quantization, scheme_name
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model
 from gatekeeper.services.memory import known_shape, read_request
@@ -119,8 +119,8 @@ def _question(given: Mapping[str, str], known: Mapping[str, Model]) -> tuple[Mod
 
 def _table(shape: ModelShape, question: MemoryQuestion) -> MemoryTable:
     accounts = {
-        label: memory_account(shape, question.model_copy(update={"quantization": quantization}))
-        for label, quantization in _schemes()
+        scheme_name(scheme): memory_account(shape, question.model_copy(update={"quantization": scheme}))
+        for scheme in _schemes()
     }
     pool = next(iter(accounts.values())).pool_bytes
     return MemoryTable(
@@ -143,15 +143,13 @@ def _line(label: str, account: MemoryAccount) -> MemoryLine:
     )
 
 
-def _schemes() -> Iterator[tuple[str, Quantization]]:
+def _schemes() -> Iterator[Quantization]:
     """Every scheme with its usual parameters; one that has to be told its bits, with each number of bits."""
     for scheme in filters.SCHEMES:
-        documents: list[dict[str, Any]] = [{"scheme": scheme}, *({"scheme": scheme, "bits": b} for b in BITS)]
-        found = [(document, quantization) for document in documents if (quantization := _valid(document))]
-        plain = [entry for entry in found if "bits" not in entry[0]]
-        for document, quantization in plain or found:
-            bits = document.get("bits")
-            yield (f"{scheme}, {bits} bits" if bits else scheme), quantization
+        plain = _valid({"scheme": scheme})
+        yield from (
+            [plain] if plain else filter(None, (_valid({"scheme": scheme, "bits": bits}) for bits in BITS))
+        )
 
 
 def _valid(document: dict[str, Any]) -> Quantization | None:

@@ -14,7 +14,7 @@ from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.parting import Parting
-from gatekeeper.services.items import ItemFilters, ItemView
+from gatekeeper.services.items import ItemFilters, ItemView, PartingFilters
 from gatekeeper.storage.items import Flip
 from gatekeeper.web import figures, links
 from gatekeeper.web.answers import AnswersPanel, answers_panel
@@ -84,15 +84,6 @@ def read_filters(query: Mapping[str, str]) -> ItemFilters:
         raise InvalidInput(field_problems(error)) from error
 
 
-def is_met(filters: ItemFilters, parting: Parting) -> bool:
-    """Whether a document is of the mode and the context asked for; one of unknown context meets no bounds."""
-    start, end, length = filters.context_from, filters.context_to, parting.context_tokens
-    is_within = start is end is None or (
-        length is not None and (start is None or length >= start) and (end is None or length < end)
-    )
-    return is_within and filters.mode in (None, parting.mode)
-
-
 def flip_form(query: Mapping[str, str], known: Sequence[ItemView]) -> FlipForm:
     """The form for an address; it offers what the run's items have."""
     offered: dict[str, list[str]] = {
@@ -120,6 +111,17 @@ def address(run_id: UUID, query: Mapping[str, str], *, cursor: str | None = None
     kept = {name: query[name] for name in FIELDS if query.get(name, "").strip()}
     words = urlencode(kept | ({"cursor": cursor} if cursor else {}))
     return f"{links.flips(run_id)}?{words}" if words else links.flips(run_id)
+
+
+def api_addresses(run_id: UUID, filters: ItemFilters) -> tuple[str, str]:
+    """What the page shows as JSON: its items, and its documents."""
+    words = filters.model_dump(exclude_none=True)
+    return (
+        links.api_items(run_id, words),
+        links.api_partings(
+            run_id, {name: words[name] for name in PartingFilters.model_fields if name in words}
+        ),
+    )
 
 
 def flip_lines(flipped: Sequence[ItemView], probabilities: Sequence[ItemView]) -> tuple[FlipLine, ...]:

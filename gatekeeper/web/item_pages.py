@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.services import history, items
 from gatekeeper.services.ids import run_id_of
-from gatekeeper.services.items import ItemFilters, ItemView
+from gatekeeper.services.items import ItemView
 from gatekeeper.services.views import Page
 from gatekeeper.services.vocabulary import token_texts
 from gatekeeper.web import flips, links
@@ -26,7 +26,7 @@ def list_flips(request: Request, run_id: str) -> Response:
     """The items whose outcome changed, and the documents at which greedy choices part."""
     sessions, known, query = context_of(request).sessions, run_id_of(run_id), dict(request.query_params)
     run = history.get_run(sessions, known)
-    page, problem, filters = Page[ItemView](items=(), next_cursor=None), "", ItemFilters()
+    page, problem, filters = Page[ItemView](items=(), next_cursor=None), "", flips.read_filters({})
     try:
         filters = flips.read_filters(query)
         page = items.list_items(sessions, known, filters)
@@ -34,19 +34,19 @@ def list_flips(request: Request, run_id: str) -> Response:
         problem = error.detail or str(error)
     names = [item.item_id for item in page.items]
     beside = items.figures_of(sessions, known, tuple(flips.PROBABILITIES.values()), only_items=names)
-    partings = [part for part in items.list_partings(sessions, known) if flips.is_met(filters, part)]
+    api_url, partings_url = flips.api_addresses(known, filters)
     return render(
         "items.html",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
         name=run.name,
         run_url=links.run(known),
         flips_url=links.flips(known),
-        api_url=links.api_items(known),
-        partings_url=links.api_partings(known),
+        api_url=api_url,
+        partings_url=partings_url,
         form=flips.flip_form(query, items.figures_of(sessions, known, flips.BINARY)),
         problem=problem,
         lines=flips.flip_lines(page.items, beside),
-        partings=flips.parting_lines(known, partings),
+        partings=flips.parting_lines(known, items.list_partings(sessions, known, filters)),
         next_url=flips.address(known, query, cursor=page.next_cursor) if page.next_cursor else None,
         first_url=flips.address(known, query) if query.get("cursor") else None,
     )

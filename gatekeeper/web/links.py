@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -43,9 +45,9 @@ def api_artifact(run_id: UUID, *, attempt: int, role: str, name: str) -> str:
     return f"{api_run(run_id)}/artifacts/{attempt}/{quote(role, safe='')}/{quote(name)}"
 
 
-def api_items(run_id: UUID) -> str:
-    """Both arms' figures of every item, as JSON."""
-    return f"{api_run(run_id)}/items"
+def api_items(run_id: UUID, filters: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Both arms' figures of every item, or of those that meet the filters, as JSON."""
+    return _with_words(f"{api_run(run_id)}/items", filters)
 
 
 def flips(run_id: UUID) -> str:
@@ -64,9 +66,9 @@ def api_tokens(run_id: UUID, *, mode: str, item_id: str) -> str:
     return f"{api_run(run_id)}/tokens?{urlencode({'mode': mode, 'item_id': item_id})}"
 
 
-def api_partings(run_id: UUID) -> str:
+def api_partings(run_id: UUID, filters: Mapping[str, object]) -> str:
     """Where the arms' greedy choices part, as JSON."""
-    return f"{api_run(run_id)}/partings"
+    return _with_words(f"{api_run(run_id)}/partings", filters)
 
 
 def rejudge(run_id: UUID) -> str:
@@ -74,6 +76,15 @@ def rejudge(run_id: UUID) -> str:
     return f"{run(run_id)}/rejudge"
 
 
-def api_all_deltas(*, model: str, metric: str) -> str:
-    """Deltas across runs, as JSON."""
-    return f"/api/v1/deltas?{urlencode({'model': model, 'metric': metric})}"
+def api_comparison(run_ids: Iterable[UUID]) -> str:
+    """Runs side by side, as JSON."""
+    return f"/api/v1/compare?{urlencode([('run', run_id) for run_id in run_ids])}"
+
+
+def api_all_deltas(**filters: str) -> str:
+    """Deltas across runs, as JSON; empty filters are left out."""
+    return _with_words("/api/v1/deltas", {name: value for name, value in filters.items() if value})
+
+
+def _with_words(address: str, words: Mapping[str, object]) -> str:
+    return f"{address}?{urlencode(words)}" if words else address

@@ -14,6 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from gatekeeper.domain.errors import InvalidInput, NotFound
 from gatekeeper.services import history, items, models, waivers
 from gatekeeper.services.cancel import cancel
+from gatekeeper.services.history import RunTable
 from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.retry import retry
 from gatekeeper.services.views import EventView, Page, RunSummary
@@ -27,6 +28,7 @@ from gatekeeper.web.run_list import OPEN_STATES, run_lines
 from gatekeeper.web.run_page import ITEM_METRICS, RunMaterial, run_page
 
 MAX_EVENTS: Final = 5_000
+NOTHING: Final = RunTable(page=Page[RunSummary](items=(), next_cursor=None), headlines={}, trends={})
 FOR_GOOD: Final = "public, max-age=31536000, immutable"
 
 
@@ -56,16 +58,16 @@ def home() -> Response:
 def list_runs(request: Request) -> Response:
     """The newest runs that meet the filters in the address."""
     sessions, query = context_of(request).sessions, dict(request.query_params)
-    page, problem = Page[RunSummary](items=(), next_cursor=None), ""
+    table, problem = NOTHING, ""
     try:
-        page = history.list_runs(sessions, filters.read_filters(query))
+        table = history.list_runs_with_figures(sessions, filters.read_filters(query))
     except InvalidInput as error:
         problem = error.detail or str(error)
-    figures = history.list_headlines(sessions, [run.run_id for run in page.items])
+    page = table.page
     return render(
         "runs.html",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
-        runs=run_lines(page.items, figures, history.list_trends(sessions, page.items), now=datetime.now(UTC)),
+        runs=run_lines(page.items, table.headlines, table.trends, now=datetime.now(UTC)),
         form=filters.filter_form(query, models=[model.name for model in models.list_models(sessions)]),
         problem=problem,
         is_live=any(run.state in OPEN_STATES for run in page.items),

@@ -9,6 +9,7 @@ from typing import cast
 
 from gatekeeper.domain.policy import Severity
 from gatekeeper.domain.verdict import Outcome
+from gatekeeper.services.assemble import candidate_name
 from gatekeeper.storage.queries import PastDelta
 from gatekeeper.web import badges, figures, line_charts, links
 from gatekeeper.web.badges import Badge
@@ -62,12 +63,11 @@ def _line(metric: str, number: int, delta: PastDelta, *, is_new: bool, now: date
     badge = None
     if delta.finding is not None:
         badge = badges.of_finding(Outcome(delta.finding), cast("Severity | None", delta.severity))
-    evicted = "" if delta.eviction == "none" else f" + {delta.eviction}"
     return PastLine(
         number=number,
         url=links.run(delta.run_id),
         name=delta.label,
-        candidate=f"{delta.scheme}{evicted}",
+        candidate=candidate_name(delta.baseline, delta.candidate),
         estimate=figures.number(metric, delta.estimate),
         bounds=figures.span(metric, delta.lower, delta.upper),
         badge=badge,

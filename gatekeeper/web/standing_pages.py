@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 from uuid import UUID
@@ -16,17 +16,20 @@ from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.services import baselines, history, models, workers
 from gatekeeper.services.baselines import BaselineView
+from gatekeeper.services.comparison import compare_runs
 from gatekeeper.services.context import Context
 from gatekeeper.services.ids import row_id_of, run_id_of
 from gatekeeper.services.rejudge import rejudge
 from gatekeeper.storage.database import Sessions
-from gatekeeper.web import badges, comparison, filters, links, rejudging
+from gatekeeper.web import badges, filters, links, rejudging
+from gatekeeper.web.attending import worker_lines
 from gatekeeper.web.calculator import calculator
+from gatekeeper.web.comparison import comparison
 from gatekeeper.web.failures import PageRoute
+from gatekeeper.web.kept import baseline_lines
 from gatekeeper.web.past import past
 from gatekeeper.web.rendering import render
 from gatekeeper.web.requests import Form, context_for_form, context_of
-from gatekeeper.web.run_list import progress_text
 from gatekeeper.web.times import moment
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -59,20 +62,15 @@ def show_history(request: Request, model: str = "", metric: str = "decode_kl", s
         ),
         model=chosen,
         past=past(metric, deltas, now=datetime.now(UTC)),
-        api_url=links.api_all_deltas(model=chosen, metric=metric),
+        api_url=links.api_all_deltas(model=chosen, metric=metric, scheme=scheme),
     )
 
 
 @router.get("/compare")
-def compare_runs(request: Request) -> Response:
+def show_comparison(request: Request) -> Response:
     """Two or more runs side by side: /compare?run=ID&run=ID."""
-    ids = list(dict.fromkeys(request.query_params.getlist("run")))
-    if not 2 <= len(ids) <= comparison.MOST_RUNS:
-        allowed = f"2 to {comparison.MOST_RUNS} different runs"
-        raise InvalidInput([FieldProblem(field="run", problem=f"{len(ids)} are named", allowed=allowed)])
-    sessions = context_of(request).sessions
-    found = [history.get_run(sessions, run_id_of(text)) for text in ids]
-    return render("compare.html", comparison=comparison.compare(found))
+    found = compare_runs(context_of(request).sessions, request.query_params.getlist("run"))
+    return render("compare.html", comparison=comparison(found))
 
 
 @router.get("/baselines")
@@ -80,14 +78,16 @@ def list_baselines(request: Request, retired: bool = False) -> Response:
     """The baselines that later runs use again."""
     context, now = context_of(request), datetime.now(UTC)
     found = baselines.list_baselines(context.sessions, retired=retired)
-    counts = baselines.count_dependents(context.sessions, found)
     return render(
         "baselines.html",
-        rows=[
-            (view, moment(view.created_at, now=now), counts[view.id], links.run(view.run_id))
-            for view in found
-        ],
+        lines=baseline_lines(
+            found,
+            baselines.list_dependents(context.sessions, found),
+            max_age=timedelta(days=context.settings.baseline_max_age_days),
+            now=now,
+        ),
         retired=retired,
+        max_age_days=f"{context.settings.baseline_max_age_days:g}",
         needs_token=context.settings.api_token is not None,
     )
 
@@ -177,21 +177,19 @@ def _margins(context: Context, known: UUID, given: Mapping[str, str], *, is_judg
 
 @router.get("/workers")
 def list_workers(request: Request) -> Response:
-    """Who measures what, and what waits."""
-    sessions, now = context_of(request).sessions, datetime.now(UTC)
+    """Who measures what, who is idle, and what waits."""
+    context, now = context_of(request), datetime.now(UTC)
+    attendance = context.roll_call.attendance()
     return render(
         "workers.html",
-        leases=[
-            (
-                lease,
-                links.run(lease.run_id),
-                progress_text(lease.progress),
-                moment(lease.started_at, now=now) if lease.started_at else None,
-                lease.expires_at < now,
-            )
-            for lease in workers.list_leases(sessions)
-        ],
-        queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(sessions)],
+        lines=worker_lines(
+            workers.list_leases(context.sessions),
+            attendance,
+            lease_seconds=context.settings.lease_seconds,
+            now=now,
+        ),
+        problem=attendance.problem,
+        queues=[(queue, moment(queue.since, now=now)) for queue in workers.list_queues(context.sessions)],
     )
 
 

@@ -118,7 +118,8 @@ def every_page(site: Site) -> dict[str, str]:
         "policy": "/policies/default?against=strict",
         "workers": "/workers",
         "memory": "/memory",
-        "submit": "/submit?candidate.eviction.policy=sliding_window&candidate.eviction.window=256",
+        "submit": "/submit?candidate.eviction.policy=sliding_window&candidate.eviction.window=256&baseline=stated",
+        "submit refused": "/submit?candidate.quantization.scheme=kivi&deployment.slo.ttft_ms=fast",
         **{name: f"/runs/{run_id}" for name, run_id in vars(site.runs).items()},
     }
 

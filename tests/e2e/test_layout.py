@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page
 
@@ -15,6 +17,7 @@ PHONE, LAPTOP, WALL = (
     {"width": 2560, "height": 1300},
 )
 SMALLEST_LETTERS_PX = 9
+PASSING_TIME = re.compile(r"\d+ (s|min|h) ago|now")
 MOST_SHIFTED = 0.05
 """Half of what counts as good; a table that arrives in pieces moves its columns by up to 0.02."""
 
@@ -41,6 +44,22 @@ SCROLLING_TABLES = """
     [...document.querySelectorAll('.scroll')]
         .filter(box => box.scrollWidth > box.clientWidth + 1 && !box.querySelector('.tokens') && !box.closest('figure'))
         .map(box => box.getAttribute('aria-label'))
+"""
+CUT_CHOICES = """
+    [...document.querySelectorAll('main select')].filter(list => list.getClientRects().length).filter(list => {
+        const style = getComputedStyle(list), pen = document.createElement('canvas').getContext('2d')
+        pen.font = style.font
+        const needed = pen.measureText(list.selectedOptions[0].text).width
+        return needed > list.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 16
+    }).map(list => `${list.name}: ${list.selectedOptions[0].text}`)
+"""
+"""The arrow of a list takes 16 px."""
+BROKEN_SHORT_CELLS = """
+    [...document.querySelectorAll('.brief tbody :is(th, td):not(.words)')].filter(cell => {
+        const words = document.createRange()
+        words.selectNodeContents(cell)
+        return words.getBoundingClientRect().height > 2 * parseFloat(getComputedStyle(cell).fontSize)
+    }).map(cell => cell.textContent.trim())
 """
 LEADS_NOWHERE = """
     [...document.querySelectorAll('main a[href^="#"]')]
@@ -84,6 +103,26 @@ def test_the_letters_of_drawings_can_be_read(open_page: Open, site: Site, screen
 def test_a_wall_has_room_for_every_table(open_page: Open, site: Site) -> None:
     page = open_page("/runs", viewport=WALL)
     assert faults(page, SCROLLING_TABLES, every_page(site)) == {}
+
+
+def test_no_list_cuts_what_is_chosen(open_page: Open, site: Site) -> None:
+    page = open_page("/runs", viewport=PHONE)
+    assert faults(page, CUT_CHOICES, every_page(site)) == {}
+
+
+def test_a_wall_has_room_for_short_cells_in_one_line(open_page: Open, site: Site) -> None:
+    page = open_page("/runs", viewport=WALL)
+    assert faults(page, BROKEN_SHORT_CELLS, {"policy": every_page(site)["policy"]}) == {}
+
+
+def test_every_page_says_the_same_without_javascript(open_page: Open, site: Site) -> None:
+    def said(page: Page, path: str) -> str:
+        page.goto(path)
+        return PASSING_TIME.sub("", page.locator("main").inner_text())
+
+    scripted, bare = open_page("/runs"), open_page("/runs", java_script_enabled=False)
+    for name, path in every_page(site).items():
+        assert said(bare, path) == said(scripted, path), name
 
 
 def test_every_link_within_a_page_leads_somewhere(open_page: Open, site: Site) -> None:

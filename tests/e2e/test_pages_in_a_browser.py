@@ -153,6 +153,7 @@ def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page:
     page.locator("select[name=suite]").select_option("smoke")
     page.locator("[name='candidate.eviction.policy']").select_option("sliding_window")
     page.locator("[name='candidate.eviction.window']").fill("256")
+    page.get_by_text("Name and origin").click()
     page.locator("[name=name]").fill("from the page")
     page.locator("[name=name]").blur()
     expect(page.locator("#plan")).to_contain_text("from the page")
@@ -160,6 +161,27 @@ def test_a_change_is_planned_while_it_is_filled_in_and_then_submitted(open_page:
     page.get_by_role("button", name="Submit").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"QUEUED\s+from the page"))
     assert history.list_runs(site.context.sessions, history.RunFilters(q="from the page")).items
+
+
+def test_a_change_with_limits_and_a_baseline_is_planned_from_the_folds(open_page: Open) -> None:
+    page = open_page("/submit")
+    page.locator("[name='candidate.quantization.scheme']").select_option("fp8_e4m3")
+    page.get_by_text("Arrivals and latency limits").click()
+    page.locator("[name='deployment.slo.ttft_ms']").fill("200")
+    page.get_by_text("Engine and scheduling").click()
+    page.locator("[name='candidate.engine_args']").fill("seed=7")
+    page.locator("summary", has_text="Baseline").click()
+    page.locator("[name=baseline]").select_option("stated")
+    page.locator("[name='baseline.scheduling.max_num_seqs']").fill("8")
+    page.locator("[name='baseline.scheduling.max_num_seqs']").blur()
+    plan = page.locator("#plan")
+    expect(plan.locator("pre").first).to_contain_text("--max-num-seqs 8")
+    expect(plan.locator("pre").last).to_contain_text("--seed=7")
+    page.locator("[name='deployment.slo.ttft_ms']").fill("fast")
+    page.locator("summary", has_text="Arrivals and latency limits").click()
+    expect(page.get_by_role("alert")).to_contain_text("deployment.slo.ttft_ms")
+    page.get_by_role("alert").get_by_role("link").click()
+    expect(page.locator("[name='deployment.slo.ttft_ms']")).to_be_in_viewport()
 
 
 def test_a_change_that_cannot_be_is_refused_with_the_field_named(open_page: Open) -> None:

@@ -16,13 +16,13 @@
       const fresh = page.querySelector("[data-outlook]");
       if (number !== latest || !fresh) return;
       outlook.replaceChildren(...fresh.childNodes);
-      if (event.target.tagName === "SELECT") showFields(page, event.target.name);
+      if ("decides" in event.target.dataset) showFields(page, event.target.name);
     } catch {
       // The service is away; the button says so.
     }
   });
 
-  // Another scheme has other parameters: its group of fields is taken from the fresh page.
+  // Another scheme, policy or baseline has other fields: its group of fields is taken from the fresh page.
   function showFields(page, name) {
     const old = form.querySelector(`[name="${name}"]`).closest("fieldset");
     const fresh = page.querySelector(`[name="${name}"]`);

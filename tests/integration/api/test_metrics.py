@@ -33,7 +33,7 @@ def scrape(client: TestClient) -> Samples:
 def test_metrics_say_what_is_in_the_database(world: World, client: TestClient) -> None:
     assert scrape(client)["gatekeeper_verdicts_total", ("PASS",)] == 0
     register_model(world.sessions, samples.MODEL)
-    add(world.sessions, {"url": "http://10.0.0.1/"})
+    add(world.sessions, {"url": "http://10.0.0.1/"}, allowed=("10.0.0.0/8",))
     finished_run(world.sessions, world.settings, samples.passing(), hours_ago=0.5)
     finished_run(world.sessions, world.settings, samples.broken())
     running_run(world.sessions, world.settings, "under way")

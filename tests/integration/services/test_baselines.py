@@ -108,6 +108,19 @@ def test_a_reused_baseline_is_judged_with_its_measurements_and_named_as_another_
     assert shown == {"baseline": True, "control": True, "candidate": False}
 
 
+def test_what_rests_on_a_baseline_is_counted_and_its_newest_runs_are_named(world: World) -> None:
+    baseline, control = kept(world)
+    [view] = baselines.list_baselines(world.sessions)
+    later = [world.claim(world.submit()) for _ in range(baselines.SHOWN)]
+    for held in later:
+        record.use_baseline(
+            world.sessions, held.run_id, owner="worker-1", baseline_arm_id=baseline, control_arm_id=control
+        )
+    rests = baselines.list_dependents(world.sessions, [view])[view.id]
+    assert rests.attempts == baselines.SHOWN + 1
+    assert [run_id for run_id, _ in rests.newest] == [held.run_id for held in reversed(later)]
+
+
 def test_a_candidate_is_no_baseline(world: World) -> None:
     held = world.claim(world.submit())
     candidate = world.arm(held, "candidate")

@@ -149,9 +149,15 @@ def test_runs_are_found_by_where_they_come_from_and_when(world: World) -> None:
 
 def test_a_list_shows_headlines_and_their_course(world: World) -> None:
     runs = [finished(world) for _ in range(3)]
-    listed = history.list_runs(world.sessions, RunFilters()).items
-    headline = history.list_headlines(world.sessions, runs)[runs[0], "decode_kl"]
+    shown = history.list_runs_with_figures(world.sessions, RunFilters())
+    assert [run.run_id for run in shown.page.items] == runs[::-1]
+    headline = shown.headlines[runs[0], "decode_kl"]
     assert (headline.estimate, headline.finding, headline.severity) == (0.027, Outcome.PASSED, "block")
-    trends = history.list_trends(world.sessions, listed)
-    assert [len(trends[run_id]) for run_id in runs] == [1, 2, 3]
-    assert history.list_headlines(world.sessions, []) == {}
+    assert [len(shown.trends[run_id]) for run_id in runs] == [1, 2, 3]
+    older = history.list_runs_with_figures(
+        world.sessions,
+        RunFilters(limit=1, cursor=history.list_runs(world.sessions, RunFilters(limit=1)).next_cursor),
+    )
+    assert list(older.trends) == [runs[1]]
+    nothing = history.list_runs_with_figures(world.sessions, RunFilters(q="nobody wrote this"))
+    assert (nothing.page.items, nothing.headlines, nothing.trends) == ((), {}, {})

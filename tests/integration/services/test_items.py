@@ -84,7 +84,7 @@ def _forget_answers(world: World, run_id: UUID) -> None:
 def test_partings_and_tokens_come_from_the_stored_traces(world: World) -> None:
     register_model(world.sessions, samples.MODEL)
     run_id = finished_run(world.sessions, world.settings, samples.failing())
-    partings = items.list_partings(world.sessions, run_id)
+    partings = items.list_partings(world.sessions, run_id, items.PartingFilters())
     assert len(partings) == samples.DOCUMENTS
     baseline, candidate, parting = items.get_tokens(world.sessions, run_id, mode="cold", item_id="doc-03")
     assert parting in partings

@@ -99,6 +99,13 @@ def test_filters_that_are_not_given_are_not_sent(service: FakeService) -> None:
     assert service.seen[0][0] == "GET /api/v1/runs?model=m&limit=5"
 
 
+def test_runs_are_compared_in_the_order_given(service: FakeService) -> None:
+    service.reply("GET /api/v1/compare", {"runs": [], "metrics": []})
+    with Client(service.url) as client:
+        assert client.compare(["b", "a"]) == {"runs": [], "metrics": []}
+    assert service.seen[0][0] == "GET /api/v1/compare?run=b&run=a"
+
+
 @pytest.mark.parametrize("call", [lambda client: client.plan({}), lambda client: client.list_baselines()])
 def test_a_wrong_address_is_refused(call: Callable[[Client], object]) -> None:
     with Client("ftp://somewhere") as client, pytest.raises(InvalidInput, match="http://HOST:PORT"):

@@ -46,7 +46,7 @@ def test_it_reproduces_the_reference_table(
 def test_a_registered_model_brings_its_shape() -> None:
     lines = table(model=samples.MODEL.name, context="1024").lines
     assert lines[0].per_token == "23,040 bytes"
-    assert {"kivi, 2 bits", "kvquant, 3 bits", "fp8_e5m2"} <= {found.scheme for found in lines}
+    assert {"kivi-2", "kvquant-3", "fp8_e5m2"} <= {found.scheme for found in lines}
 
 
 def test_the_page_says_what_the_command_says() -> None:
@@ -59,9 +59,9 @@ def test_the_page_says_what_the_command_says() -> None:
     scheme = "{scheme: kivi, bits: 2}"
     words = ["memory", "--shape", shape, "--scheme", scheme, "--format", "json", *options]
     [said] = json.loads(CliRunner().invoke(main, words, catch_exceptions=False).output).values()
-    found = line("kivi, 2 bits", **load)
+    found = line("kivi-2", **load)
     assert found == MemoryLine(
-        scheme="kivi, 2 bits",
+        scheme="kivi-2",
         per_token=f"{said['bytes_per_token']:,.0f} bytes",
         kept="550",
         sequence=figures.size(said["bytes_per_sequence"]),
@@ -75,7 +75,7 @@ def test_the_page_says_what_the_command_says() -> None:
 
 def test_a_window_of_the_policy_and_recent_tokens_in_full_precision_count() -> None:
     assert line("none", eviction="{policy: sliding_window, window: 1024}").sequence == "128.0 MiB"
-    assert line("kivi, 2 bits", context="127", eviction="none").sequence == "15.9 MiB"  # as in 16 bits
+    assert line("kivi-2", context="127", eviction="none").sequence == "15.9 MiB"  # as in 16 bits
 
 
 def test_a_device_holds_whole_sequences_and_says_if_they_are_too_few() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.parting import part_of
+from gatekeeper.services.items import ItemFilters
 from gatekeeper.web import flips
 from gatekeeper.web.token_page import TokenPage, token_page
 from tests.unit.web import samples
@@ -67,9 +69,20 @@ def test_documents_are_filtered_by_mode_and_context() -> None:
         ({"context_to": "512"}, False),
         ({"context_from": "256", "context_to": "513"}, True),
     ):
-        assert flips.is_met(flips.read_filters(query), known) is expected
-    assert flips.is_met(flips.read_filters({}), unknown)
-    assert not flips.is_met(flips.read_filters({"context_from": "0"}), unknown)
+        assert flips.read_filters(query).admits(known) is expected
+    assert flips.read_filters({}).admits(unknown)
+    assert not flips.read_filters({"context_from": "0"}).admits(unknown)
+
+
+def test_the_same_as_json_has_the_same_filters() -> None:
+    query = {"task": "a b", "mode": "cold", "flip": "lost", "context_from": "512", "cursor": "c"}
+    as_items, as_partings = flips.api_addresses(samples.RUN_ID, flips.read_filters(query))
+    asked = dict(parse_qsl(urlsplit(as_items).query))
+    assert asked == query | {"include": "answers", "limit": "50"}
+    assert dict(parse_qsl(urlsplit(as_partings).query)) == {"mode": "cold", "context_from": "512"}
+    assert ItemFilters.model_validate(asked) == flips.read_filters(query)
+    unfiltered, _ = flips.api_addresses(samples.RUN_ID, flips.read_filters({}))
+    assert dict(parse_qsl(urlsplit(unfiltered).query)) == {"flip": "any", "include": "answers", "limit": "50"}
 
 
 def test_an_item_shows_both_outcomes_and_the_probability_beside_them() -> None:

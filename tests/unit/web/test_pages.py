@@ -100,7 +100,12 @@ def client() -> TestClient:
 def client_with(settings: Settings) -> TestClient:
     """Only the pages, and no database behind them."""
     app = FastAPI()
-    app.state.context = Context(settings=settings, sessions=cast("Any", None), doorbell=cast("Any", None))
+    app.state.context = Context(
+        settings=settings,
+        sessions=cast("Any", None),
+        doorbell=cast("Any", None),
+        roll_call=cast("Any", None),
+    )
     app.include_router(router)
     return TestClient(app, follow_redirects=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from gatekeeper import catalog
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.policy import Policy
+from gatekeeper.services.comparison import compare
 from gatekeeper.storage.queries import PastDelta
-from gatekeeper.web.comparison import compare
+from gatekeeper.web.comparison import comparison
 from gatekeeper.web.past import past
 from gatekeeper.web.rejudging import changed_policy, margin_fields, outcome_lines, rule_lines
 from tests.unit.web import samples
@@ -21,10 +23,17 @@ FAILED = samples.detail(*samples.failing())
 PASSED = samples.detail(*samples.passing())
 
 
-def delta(number: int, engine: str = "vllm 0.32.0", estimate: float = 0.02) -> PastDelta:
+BASELINE: dict[str, Any] = {"reuse": {"prefix_caching": False}}
+FP8: dict[str, Any] = BASELINE | {"quantization": {"scheme": "fp8_e4m3"}}
+WINDOW = {"policy": "sliding_window", "window": 512}
+
+
+def delta(
+    number: int, engine: str = "vllm 0.32.0", estimate: float = 0.02, candidate: dict[str, Any] = FP8
+) -> PastDelta:
     return PastDelta(
         run_id=UUID(int=number), created_at=samples.NOW - timedelta(hours=number), label=f"run {number}",
-        scheme="fp8_e4m3", eviction="none", engine=engine, estimate=estimate, lower=0.01, upper=0.03,
+        baseline=BASELINE, candidate=candidate, engine=engine, estimate=estimate, lower=0.01, upper=0.03,
         finding="Passed", severity="block",
     )  # fmt: skip
 
@@ -37,8 +46,24 @@ def test_a_new_engine_is_marked_where_it_first_appears() -> None:
     assert past("decode_kl", [delta(1)], now=samples.NOW).chart is None
 
 
+@pytest.mark.parametrize(
+    ("candidate", "name"),
+    [
+        (FP8, "fp8_e4m3"),
+        (BASELINE | {"eviction": WINDOW}, "sliding_window 512"),
+        (FP8 | {"eviction": WINDOW}, "fp8_e4m3 + sliding_window 512"),
+        ({"reuse": {"prefix_caching": True}}, "prefix caching"),
+    ],
+)
+def test_a_candidate_of_the_past_is_called_what_the_list_calls_it(
+    candidate: dict[str, Any], name: str
+) -> None:
+    [shown] = past("decode_kl", [delta(1, candidate=candidate)], now=samples.NOW).lines
+    assert shown.candidate == name
+
+
 def test_runs_stand_side_by_side_with_what_makes_them_differ() -> None:
-    shown = compare([FAILED, PASSED])
+    shown = comparison(compare([FAILED, PASSED]))
     first = shown.rows[0]
     assert (first.label, first.mode) == ("Decode KL nats/token", "cold")
     assert [cell.badge.word for cell in first.cells if cell.badge] == ["Regressed", "Passed"]
@@ -68,7 +93,7 @@ def test_runs_show_the_settings_in_which_they_differ() -> None:
 
 def test_what_only_one_run_measured_is_said_to_be_missing_in_the_other() -> None:
     bare = PASSED.model_copy(update={"deltas": (), "findings": ()})
-    assert {row.cells[1].text for row in compare([FAILED, bare]).rows} == {"not measured"}
+    assert {row.cells[1].text for row in comparison(compare([FAILED, bare])).rows} == {"not measured"}
 
 
 def test_a_policy_is_read_beside_another() -> None:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from gatekeeper.domain.change import Change, Deployment, Ref, Slo
 from gatekeeper.domain.documents import parse_change
+from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.web.rendering import render
-from gatekeeper.web.submitting import ChangeForm, change_document, change_form, known_fields
+from gatekeeper.web.submitting import (
+    ChangeForm,
+    change_document,
+    change_form,
+    known_fields,
+    problems,
+)
 
 GIVEN = {
     "model": "smollm2-135m",
@@ -22,11 +33,27 @@ GIVEN = {
 
 
 def form(given: dict[str, str]) -> ChangeForm:
-    return change_form(given, models=["smollm2-135m"], suites=["smoke", "standard"], policies=["default"])
+    return change_form(
+        given,
+        models=["smollm2-135m"],
+        suites=["smoke", "standard"],
+        policies=["default"],
+        arguments=["dtype", "seed"],
+    )
+
+
+def proposed(given: dict[str, str]) -> Change:
+    return parse_change(change_document(known_fields(given, form(given))))
+
+
+def page(given: dict[str, str], refusal: InvalidInput | None = None) -> str:
+    found = problems(refusal.problems, form(given)) if refusal else ()
+    values: dict[str, Any] = {"form": form(given), "problems": found, "outlook": None, "needs_token": False}
+    return bytes(render("submit.html", **values).body).decode()
 
 
 def test_what_is_filled_in_is_the_change() -> None:
-    change = parse_change(change_document(known_fields(GIVEN, form(GIVEN))))
+    change = proposed(GIVEN)
     assert (change.name, change.ref.commit, change.suite) == ("42", "1234567", "smoke")
     assert change.candidate.quantization.model_dump(include={"scheme", "bits"}) == {
         "scheme": "kivi",
@@ -45,6 +72,7 @@ def test_a_scheme_brings_its_own_parameters() -> None:
         "skip_layers",
     ]
     assert [field.hint for field in quantization.fields] == ["needed", "else 32", "else 128", "such as 0, 1"]
+    assert [option.value for option in quantization.fields[0].options] == ["2", "4"]
     assert eviction.fields == ()
 
 
@@ -68,16 +96,98 @@ def test_parameters_of_another_scheme_fall_away() -> None:
 def test_an_empty_form_names_the_usual_suite_and_leaves_the_policy_to_it() -> None:
     chosen = {o.value for choice in form({}).choices for o in choice.options if o.is_chosen}
     assert chosen == {"smollm2-135m", "standard"}
-    assert parse_change(change_document(known_fields(GIVEN, form(GIVEN)))).policy is None
-    named = GIVEN | {"policy": "default"}
-    assert parse_change(change_document(known_fields(named, form(named)))).policy == "default"
+    assert proposed(GIVEN).policy is None
+    assert proposed(GIVEN | {"policy": "default"}).policy == "default"
 
 
 def test_the_first_choice_of_a_policy_is_the_suites_own() -> None:
-    values: dict[str, Any] = {"form": form({}), "problem": "", "outlook": None, "needs_token": False}
-    html = bytes(render("submit.html", **values).body).decode()
-    policies = html[html.index('<select name="policy">') :]
+    html = page({})
+    policies = html[html.index('<select id="policy" name="policy">') :]
     first, second, *_ = policies[: policies.index("</select>")].split("<option")[1:]
     assert first.startswith(' value="">the suite&#39;s own</option>')
     assert second.startswith(">default</option>")
     assert html.count("the suite&#39;s own") == 1
+
+
+def test_everything_that_a_change_can_say_can_be_said_in_the_form() -> None:
+    said = form({"baseline": "stated"} | GIVEN)
+    places = {field.name for group in said.all_groups for field in group.fields}
+    places |= {group.choice.name for group in said.all_groups if group.choice}
+    places |= {choice.name for choice in said.choices}
+    known = {place.split(".")[0] for place in places}
+    assert known == set(Change.model_fields)
+    for place, kind in (
+        ("deployment", Deployment),
+        ("deployment.slo", Slo),
+        ("ref", Ref),
+        ("candidate", KVConfig),
+    ):
+        for field in kind.model_fields:
+            assert any(f"{name}.".startswith(f"{place}.{field}.") for name in places), f"{place}.{field}"
+
+
+def test_engine_load_and_limits_are_part_of_the_change() -> None:
+    change = proposed(
+        GIVEN
+        | {
+            "engine": "reference",
+            "candidate.engine_args": "dtype=bfloat16\n\n--seed = 7\n",
+            "deployment.request_rate": "2.5",
+            "deployment.scenario": "chat",
+            "deployment.slo.ttft_ms": "200",
+            "deployment.slo.tpot_ms": "50",
+        }
+    )
+    assert change.engine == "reference"
+    assert change.candidate.engine_args == {"dtype": "bfloat16", "seed": 7}
+    assert (change.deployment.request_rate, change.deployment.scenario) == (2.5, "chat")
+    assert change.deployment.slo == Slo(ttft_ms=200, tpot_ms=50)
+
+
+def test_a_baseline_is_the_usual_one_the_promoted_one_or_stated() -> None:
+    assert proposed(GIVEN).baseline is None
+    kept = known_fields(GIVEN | {"baseline": "promoted"}, form(GIVEN | {"baseline": "promoted"}))
+    assert change_document(kept)["baseline"] == "promoted"
+    stated = GIVEN | {
+        "baseline": "stated",
+        "baseline.reuse.prefix_caching": "false",
+        "baseline.scheduling.max_num_seqs": "8",
+        "baseline.engine_args": "seed=3",
+    }
+    baseline = proposed(stated).baseline
+    assert baseline is not None
+    assert (baseline.reuse.prefix_caching, baseline.scheduling.max_num_seqs) == (False, 8)
+    assert baseline.engine_args == {"seed": 3}
+    assert "baseline.scheduling.max_num_seqs" not in known_fields(
+        stated | {"baseline": "promoted"}, form(stated | {"baseline": "promoted"})
+    )
+
+
+def test_what_few_changes_need_is_folded_away_until_it_is_filled_in() -> None:
+    assert [fold.is_open for fold in form({}).folds] == [False] * 4
+    assert [fold.summary for fold in form({"deployment.slo.ttft_ms": "9"}).folds if fold.is_open] == [
+        "Arrivals and latency limits"
+    ]
+    assert [fold.summary for fold in form({"baseline": "promoted"}).folds if fold.is_open] == ["Baseline"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named", "anchor"),
+    [
+        ("deployment.slo.ttft_ms", "fast", "deployment.slo.ttft_ms", "deployment.slo.ttft_ms"),
+        ("deployment.request_rate", "-1", "deployment.request_rate", "deployment.request_rate"),
+        ("engine", "abacus", "engine", "engine"),
+        ("candidate.engine_args", "seed 7", "candidate.engine_args", "candidate.engine_args"),
+        ("candidate.eviction.policy", "h2o", "candidate.eviction", "candidate.eviction"),
+    ],
+)
+def test_an_error_names_its_field_and_leads_to_it(name: str, value: str, named: str, anchor: str) -> None:
+    given = GIVEN | {name: value}
+    with pytest.raises(InvalidInput) as refusal:
+        proposed(given)
+    assert [problem.field for problem in refusal.value.problems] == [named]
+    found = problems(refusal.value.problems, form(given))
+    assert {problem.anchor for problem in found} == {anchor}
+    html = page(given, refusal.value)
+    assert f'<a href="#{anchor}">' in html
+    assert f'id="{anchor}"' in html
