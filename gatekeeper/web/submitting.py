@@ -9,7 +9,8 @@ from typing import Any, Final, get_args
 import yaml
 from pydantic import BaseModel
 
-from gatekeeper.domain.kv_config import Eviction, Quantization, Reuse, Scheduling
+from gatekeeper.domain.eviction import Eviction
+from gatekeeper.domain.kv_config import Quantization, Reuse, Scheduling
 from gatekeeper.services.submit import Preview
 from gatekeeper.web import badges, figures, filters
 from gatekeeper.web.badges import Badge
@@ -19,6 +20,14 @@ QUANTIZATION: Final = "candidate.quantization"
 EVICTION: Final = "candidate.eviction"
 DEPLOYMENT: Final = ("max_context", "decode_tokens", "concurrency")
 SKIPPED: Final = "skip_layers"
+WRITTEN_AS: Final = {
+    SKIPPED: "such as 0, 1",
+    "prompt": "such as {policy: h2o, evicted_fraction: 0.5}",
+    "decode": "such as {policy: streaming_llm, window: 508}",
+    "groups": "such as [{layers: [0, 1], eviction: {policy: none}}]",
+    "other": "such as {policy: sliding_window, window: 512}, else all tokens stay",
+}
+"""How parameters are typed in that are no single word or number."""
 MOST_CHARACTERS: Final = 200
 
 
@@ -193,9 +202,9 @@ def _fields(place: str, kind: type[BaseModel], given: Mapping[str, str]) -> Iter
     for name, field in own_first:
         default = "" if field.is_required() or field.default is None else f"{field.default}"
         hint = "needed" if field.is_required() else f"else {default}" if default else ""
-        hint = "such as 0, 1" if name == SKIPPED else hint
+        written = WRITTEN_AS.get(name, hint)
         yield Field(
-            name=f"{place}.{name}", label=name, value=given.get(f"{place}.{name}", ""), hint=hint
+            name=f"{place}.{name}", label=name, value=given.get(f"{place}.{name}", ""), hint=written
         )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.eviction import Eviction
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion, memory_account
 from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import Eviction, Quantization
+from gatekeeper.domain.kv_config import Quantization
 from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "vllm"

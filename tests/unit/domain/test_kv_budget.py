@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.domain.eviction import Eviction
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion, memory_account
 from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
-from gatekeeper.domain.kv_config import Eviction, KVConfig
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
 
 SHAPE = ModelShape(layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192)

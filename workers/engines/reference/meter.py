@@ -9,25 +9,37 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from gatekeeper.domain.base import LARGEST
+from gatekeeper.domain.eviction import Composed, Eviction, PerLayer, single_policies
 from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import Eviction, KVConfig
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import GIB
 from gatekeeper.domain.measurement import EVICTED_TOKENS
-from workers.engines.reference.runner import Runner
+from workers.engines.reference.runner import Context, Runner
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
 LONGEST_TRIAL: Final = 1024
 """Tokens of the sequence on which the cache is measured at start-up, unless nothing of so many is evicted."""
+LONGEST_COMPOSED: Final = 4 * LONGEST_TRIAL
+"""The same where it has to fill what a second policy leaves."""
+LONGEST_DECODE: Final = 512
+"""Tokens that are decoded after it at most, where a policy bounds what is."""
+BEYOND: Final = 8
+"""Tokens that are decoded beyond such a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many each layer holds, the bytes of all, and what one more token adds, if known."""
+    """A cache of `seen` tokens: how many each layer holds, the bytes of all, and what one more token adds, if known.
+
+    `held_after_decoding`: how many each layer holds `decoded` tokens later; 0: that was not tried.
+    """
 
     seen: int
     held_by_layer: tuple[int, ...]
@@ -35,14 +47,37 @@ class Measured:
     bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
     sixteen_bit_layers: tuple[int, ...]
+    decoded: int = 0
+    held_after_decoding: tuple[int, ...] = ()
 
 
 def trial_tokens(eviction: Eviction, *, longest: int) -> int:
-    """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one."""
+    """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one.
+
+    Of several policies each has to evict; of two in turn the first, and as little as possible is left for the second.
+    """
+    match eviction:
+        case PerLayer():
+            return max(trial_tokens(part, longest=longest) for _, part in single_policies(eviction))
+        case Composed(prompt=prompt):
+            bound, beyond = tokens_kept(eviction.decode, LARGEST), longest - BEYOND
+            lengths = range(1, max(min(beyond, LONGEST_COMPOSED), 1) + 1)
+            fitting = bisect_right(lengths, bound, key=lambda length: tokens_kept(prompt, length))
+            trial = trial_tokens(prompt, longest=longest)
+            return max(fitting if prompt.budget_tokens is None else min(fitting, trial), 1)
     trial, kept = min(longest, LONGEST_TRIAL), tokens_kept(eviction, longest)
     if kept == longest or tokens_kept(eviction, trial) < trial:
         return trial
     return min(longest, kept + LONGEST_TRIAL)
+
+
+def trial_decode(eviction: Eviction, *, prompt: int, longest: int) -> int:
+    """How many tokens to decode after a prompt of so many until a second policy evicts; 0: none, or too many."""
+    if not isinstance(eviction, Composed):
+        return 0
+    bound = tokens_kept(eviction.decode, LARGEST)
+    needed = max(bound - tokens_kept(eviction.prompt, prompt), 0) + BEYOND
+    return needed if needed <= min(LONGEST_DECODE, longest - prompt) else 0
 
 
 def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
@@ -61,11 +96,22 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
         for layer in after.layers
     ]
     added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
-    return Measured(
-        seen=long, held_by_layer=tuple(layer.held_tokens for layer in after.layers), nbytes=after.nbytes,
-        bytes_of_one_more=added, stored_types=Counter(kinds),
+    measured = Measured(
+        seen=long, held_by_layer=held_by_layer(after), nbytes=after.nbytes, bytes_of_one_more=added,
+        stored_types=Counter(kinds),
         sixteen_bit_layers=tuple(index for index, kind in enumerate(kinds) if kind == "bfloat16"),
     )  # fmt: skip
+    decoded = trial_decode(runner.config.eviction, prompt=long, longest=longest)
+    for number in range(decoded):
+        runner.advance([after], [number % vocabulary])
+    return (
+        replace(measured, decoded=decoded, held_after_decoding=held_by_layer(after)) if decoded else measured
+    )
+
+
+def held_by_layer(context: Context) -> tuple[int, ...]:
+    """Tokens in each layer of a cache, the lowest first."""
+    return tuple(layer.held_tokens for layer in context.layers)
 
 
 def tell(
@@ -80,6 +126,7 @@ def tell(
         "seen": measured.seen, "held_by_layer": measured.held_by_layer, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
         "sixteen_bit_layers": measured.sixteen_bit_layers,
+        "decoded": measured.decoded, "held_after_decoding": measured.held_after_decoding,
         "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
     print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)
