@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gatekeeper.domain.base import LARGEST
-from gatekeeper.domain.eviction import Composed, Eviction, NoEviction, SlidingWindow, TopK, layer_ranges
+from gatekeeper.domain.eviction import (
+    Composed,
+    Eviction,
+    NoEviction,
+    SlidingWindow,
+    TopK,
+    layer_ranges,
+    single_policies,
+)
 from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
 from gatekeeper.domain.kv_config import KVConfig, skipped_layers
 from gatekeeper.domain.measurement import EffectiveConfig
@@ -52,7 +60,7 @@ def of_kept_tokens(config: KVConfig, effective: EffectiveConfig) -> Iterator[Obs
         stages = [*_stages(config.eviction, effective, kept=kept, seen=seen)]
         agrees = effective.eviction == asked and all(stage.agrees for stage in stages)
         reason, shown = "", _policy(effective.eviction)
-        if not isinstance(config.eviction, TopK):
+        if any(not isinstance(part, NoEviction | TopK) for _, part in single_policies(config.eviction)):
             shown = "; ".join([shown, *(stage.words for stage in stages)])
             evidence = effective.evidence.get("kept_tokens")
             if agrees and not _was_tried(config.eviction, stages):
@@ -109,12 +117,14 @@ def _stages(eviction: Eviction, effective: EffectiveConfig, *, kept: int, seen: 
 
 
 def _was_tried(eviction: Eviction, stages: Sequence[_Stage]) -> bool:
-    """Whether some layer had to give something up; and of a composition, whether its second policy did."""
-    if isinstance(eviction, Composed):
-        bound = tokens_kept(eviction.decode, LARGEST)
-        first = kept_by_layer(eviction.first, stages[0].seen, layers=len(stages[0].expected))
-        return any(max(first) + stage.seen - stages[0].seen > bound for stage in stages)
-    return min(stages[0].expected) < stages[0].seen
+    """Whether some layer had to give something up; of two policies in turn, to each of them."""
+    prompt, last = stages[0], stages[-1]
+    if not isinstance(eviction, Composed):
+        return min(prompt.expected) < prompt.seen
+    bound, skipped = tokens_kept(eviction.decode, LARGEST), skipped_layers(eviction)
+    first = kept_by_layer(eviction.first, prompt.seen, layers=len(prompt.expected))
+    left = [tokens for layer, tokens in enumerate(first) if layer not in skipped]
+    return min(left) < prompt.seen and max(left) + last.seen - prompt.seen > bound
 
 
 def _policy(document: Mapping[str, Any]) -> str:

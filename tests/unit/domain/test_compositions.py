@@ -186,7 +186,7 @@ def test_the_account_counts_every_layer_with_its_policy_and_its_scheme() -> None
     [
         (PER_LAYER | {"groups": [group([0, 2], WINDOW)]}, "groups.0.layers"),
         (PER_LAYER | {"groups": [group([0], NONE), group([1], WINDOW)]}, "other"),
-        (COMPOSED | {"skip_layers": [2]}, "skip_layers"),
+        (COMPOSED | {"prompt": {"policy": "tova", "budget_tokens": 9}, "skip_layers": [2]}, "skip_layers"),
         (COMPOSED | {"skip_layers": [0]}, "prompt.evicted_fraction"),
     ],
 )

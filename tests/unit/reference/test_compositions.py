@@ -12,7 +12,7 @@ from gatekeeper.domain.kv_config import KVConfig
 from tests.unit.reference.nuq_tiny import nuq_runner
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, SHAPE, decoded, masked, model, runner, tokens
 from workers.engines.reference.engine import Reference
-from workers.engines.reference.meter import held_by_layer, measure_cache, tell, trial_decode, trial_tokens
+from workers.engines.reference.meter import held_by_layer, measure_cache, tell, trial_lengths
 
 TEXT = tokens(60)
 PROMPT = 40
@@ -42,8 +42,8 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of one layer, whose keys and values depend on no mask."""
-    for attention in ("gatekeeper_reference", "eager"):
-        monkeypatch.setattr(model(attention).config, "num_hidden_layers", 1)
+    for each in (model(), model("eager")):
+        monkeypatch.setattr(each.config, "num_hidden_layers", 1)
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,7 @@ def test_what_is_left_of_a_quantized_cache_is_what_attention_reads_and_its_bytes
 
 
 def test_kvquant_goes_with_what_keeps_the_same_in_all_heads() -> None:
-    run = nuq_runner(3)
-    run.config = run.config.model_copy(
-        update={"eviction": KVConfig.model_validate({"eviction": composed("tova")}).eviction}
-    )
+    run = nuq_runner(3, eviction=composed("tova"))
     context = run.read_prompt(TEXT[:PROMPT])
     for token in TEXT[PROMPT:]:
         run.advance([context], [token])
@@ -232,18 +229,19 @@ def test_the_engine_measures_both_policies_on_a_sequence_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("eviction", "longest", "prompt", "decode"),
+    ("eviction", "longest", "lengths"),
     [
-        (composed("h2o"), 200, 200 - 8, 12),
-        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 2048, 37, 8),
-        (composed(decode={"policy": "sliding_window", "window": 4000}), 8192, 1024, 0),
-        (PER_LAYER, 8192, 1024, 0),
-        (PER_LAYER | {"other": {"policy": "sliding_window", "window": 2048}}, 8192, 3072, 0),
+        (composed(), 200, (188, 12)),  # 14 of the prompt, 18 while decoding, and 8 beyond
+        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 2048, (37, 8)),
+        (composed() | {"prompt": {"policy": "tova", "budget_tokens": 30}}, 100, (92, 8)),
+        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 30, (22, 0)),
+        (composed(decode={"policy": "sliding_window", "window": 4000}), 8192, (1024, 0)),
+        (PER_LAYER, 8192, (1024, 0)),
+        (PER_LAYER | {"other": {"policy": "sliding_window", "window": 2048}}, 8192, (3072, 0)),
     ],
 )
 def test_the_cache_is_tried_on_as_few_tokens_as_show_every_policy(
-    eviction: dict[str, Any], longest: int, prompt: int, decode: int
+    eviction: dict[str, Any], longest: int, lengths: tuple[int, int]
 ) -> None:
     parsed = KVConfig.model_validate({"eviction": eviction}).eviction
-    assert trial_tokens(parsed, longest=longest) == prompt
-    assert trial_decode(parsed, prompt=prompt, longest=longest) == decode
+    assert trial_lengths(parsed, longest=longest) == lengths

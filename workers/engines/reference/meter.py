@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gatekeeper.domain.base import LARGEST
-from gatekeeper.domain.eviction import Composed, Eviction, PerLayer, single_policies
+from gatekeeper.domain.eviction import Composed, Eviction, PerLayer, SinglePolicy, single_policies
 from gatekeeper.domain.kv_budget import tokens_kept
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import GIB
@@ -51,33 +51,41 @@ class Measured:
     held_after_decoding: tuple[int, ...] = ()
 
 
-def trial_tokens(eviction: Eviction, *, longest: int) -> int:
-    """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one.
+def trial_lengths(eviction: Eviction, *, longest: int) -> tuple[int, int]:
+    """Tokens of a prompt, and of what is decoded after it, of which each policy evicts something, if `longest` allows.
 
-    Of several policies each has to evict; of two in turn the first, and as little as possible is left for the second.
+    Of two in turn the prompt leaves the second as little to wait for as it can, since each decoded token takes a step.
     """
     match eviction:
         case PerLayer():
-            return max(trial_tokens(part, longest=longest) for _, part in single_policies(eviction))
-        case Composed(prompt=prompt):
-            bound, beyond = tokens_kept(eviction.decode, LARGEST), longest - BEYOND
-            lengths = range(1, max(min(beyond, LONGEST_COMPOSED), 1) + 1)
-            fitting = bisect_right(lengths, bound, key=lambda length: tokens_kept(prompt, length))
-            trial = trial_tokens(prompt, longest=longest)
-            return max(fitting if prompt.budget_tokens is None else min(fitting, trial), 1)
+            return max(trial_tokens(part, longest=longest) for _, part in single_policies(eviction)), 0
+        case Composed(prompt=first):
+            bound = tokens_kept(eviction.decode, LARGEST)
+            missing = max(bound - (first.budget_tokens or bound), 0) + BEYOND
+            if missing > min(LONGEST_DECODE, longest - 1):
+                return trial_tokens(first, longest=longest), 0
+            room = longest - missing
+            prompt = trial_tokens(first, longest=room)
+            if first.budget_tokens is None:
+                prompt = longest_within(first, bound, longest=min(room, LONGEST_COMPOSED))
+            decoded = max(bound - tokens_kept(first, prompt), 0) + BEYOND
+            return prompt, decoded if decoded <= min(LONGEST_DECODE, longest - prompt) else 0
+        case _:
+            return trial_tokens(eviction, longest=longest), 0
+
+
+def trial_tokens(eviction: SinglePolicy, *, longest: int) -> int:
+    """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one."""
     trial, kept = min(longest, LONGEST_TRIAL), tokens_kept(eviction, longest)
     if kept == longest or tokens_kept(eviction, trial) < trial:
         return trial
     return min(longest, kept + LONGEST_TRIAL)
 
 
-def trial_decode(eviction: Eviction, *, prompt: int, longest: int) -> int:
-    """How many tokens to decode after a prompt of so many until a second policy evicts; 0: none, or too many."""
-    if not isinstance(eviction, Composed):
-        return 0
-    bound = tokens_kept(eviction.decode, LARGEST)
-    needed = max(bound - tokens_kept(eviction.prompt, prompt), 0) + BEYOND
-    return needed if needed <= min(LONGEST_DECODE, longest - prompt) else 0
+def longest_within(eviction: SinglePolicy, bound: int, *, longest: int) -> int:
+    """The longest prompt of at most `longest` tokens of which no more than `bound` are kept; one token at least."""
+    lengths = range(1, longest + 1)
+    return max(bisect_right(lengths, bound, key=lambda length: tokens_kept(eviction, length)), 1)
 
 
 def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
@@ -86,7 +94,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
     length is in neither. That takes two steps at the least.
     """
-    trial = trial_tokens(runner.config.eviction, longest=longest)
+    trial, decoded = trial_lengths(runner.config.eviction, longest=longest)
     long = max(trial // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
     tokens = [number % vocabulary for number in range(long)]
@@ -101,7 +109,6 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
         stored_types=Counter(kinds),
         sixteen_bit_layers=tuple(index for index, kind in enumerate(kinds) if kind == "bfloat16"),
     )  # fmt: skip
-    decoded = trial_decode(runner.config.eviction, prompt=long, longest=longest)
     for number in range(decoded):
         runner.advance([after], [number % vocabulary])
     return (
