@@ -124,7 +124,8 @@ def _was_tried(eviction: Eviction, stages: Sequence[_Stage]) -> bool:
     bound, skipped = tokens_kept(eviction.decode, LARGEST), skipped_layers(eviction)
     first = kept_by_layer(eviction.first, prompt.seen, layers=len(prompt.expected))
     left = [tokens for layer, tokens in enumerate(first) if layer not in skipped]
-    return min(left) < prompt.seen and max(left) + last.seen - prompt.seen > bound
+    tried = min(left, default=prompt.seen) < prompt.seen
+    return tried and max(left, default=0) + last.seen - prompt.seen > bound
 
 
 def _policy(document: Mapping[str, Any]) -> str:

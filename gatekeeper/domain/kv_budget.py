@@ -66,7 +66,7 @@ def kept_by_layer(
     """
     match eviction:
         case PerLayer():
-            kept = {}
+            kept: dict[int, int] = {}
             for group, policy in eviction.by_policy(layers):
                 tokens = kept_by_layer(policy, context, layers=len(group), decode_tokens=decode_tokens)
                 kept |= dict(zip(group, tokens, strict=True))

@@ -23,18 +23,18 @@ from gatekeeper.domain.kv_config import (
 from gatekeeper.domain.kv_memory import ModelShape
 
 SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi", "kvquant")
-POLICIES: Final = (
+POLICIES: Final[tuple[str, ...]] = (
     "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "pyramidkv", "tova", "expected_attention", "knorm",
     "keydiff", "topk",
 )  # fmt: skip
 KEYS_SHARE: Final = "KIVI's keys share scales in groups of tokens, from which none can leave alone"
-FREES_NOTHING: Final = ("none", "topk")
+FREES_NOTHING: Final[tuple[str, ...]] = ("none", "topk")
 """Single policies that go with KIVI: tokens whose keys share scales can't leave one by one."""
 
 HEADS_SHARE: Final = (
     "KVQuant's tokens share scales and outliers over all heads, so one can't stay in some of them only"
 )
-ALIKE_IN_ALL_HEADS: Final = ("none", "topk", "sliding_window", "streaming_llm", "tova")
+ALIKE_IN_ALL_HEADS: Final[tuple[str, ...]] = ("none", "topk", "sliding_window", "streaming_llm", "tova")
 """Single policies that go with KVQuant, whose tokens have one scale and one list of outliers for all heads."""
 
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
