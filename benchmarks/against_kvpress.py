@@ -21,7 +21,8 @@ import torch
 from kvpress_kept import CONTEXT, FULL, Kept
 from methods import forced
 
-from gatekeeper.domain.kv_config import KVConfig, StreamingLlm
+from gatekeeper.domain.eviction import StreamingLlm
+from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.codecs import Cast
 from workers.engines.reference.layers import SequenceLayer
 from workers.engines.reference.loading import load_model

@@ -71,6 +71,12 @@ def scheme(name: str, **parameters: object) -> dict[str, Any]:
     return {"quantization": {"scheme": name, **parameters}}
 
 
+def then_window(sinks: int, window: int) -> dict[str, Any]:
+    """Half of the prompt by H2O, and while decoding the first and the last of what is held."""
+    bound = {"policy": "streaming_llm", "sinks": sinks, "window": window}
+    return {"eviction": {"policy": "composed", "prompt": half("h2o")["eviction"], "decode": bound}}
+
+
 METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     FULL: {},
     "FP8 e4m3": scheme("fp8_e4m3"),
@@ -99,6 +105,8 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "top-k 32": {"eviction": {"policy": "topk", "k": 32}},
     "INT8 + SnapKV 0.5": {**scheme("int8"), **half("snapkv")},
     "FP8 e4m3 + H2O 0.5": {**scheme("fp8_e4m3"), **half("h2o")},
+    "FP8 e4m3 + H2O 0.5, then 4+252": {**scheme("fp8_e4m3"), **then_window(4, 252)},
+    "FP8 e4m3 + H2O 0.5, then 256+16": {**scheme("fp8_e4m3"), **then_window(256, 16)},
 }
 
 

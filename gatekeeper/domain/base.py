@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 LARGEST: Final = 1_000_000_000
 """No count of tokens, requests or items is larger; databases and engines hold 32 bits."""
@@ -23,6 +23,24 @@ Number = Annotated[float, BeforeValidator(_no_truth_value)]
 """A finite number; `true` is none."""
 Fraction = Annotated[Number, Field(gt=0.0, lt=1.0)]
 """A share strictly between 0 and 1."""
+
+
+def _distinct(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(layers)) < len(layers):
+        raise ValueError("a layer is there twice")
+    return tuple(sorted(layers))
+
+
+LayerIndices = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_distinct)]
+"""Layers of the model, the lowest is 0; kept in ascending order."""
+
+
+def _is_absent(layers: tuple[int, ...] | None) -> bool:
+    return layers is None
+
+
+SkippedLayers = Annotated[LayerIndices | None, Field(exclude_if=_is_absent)]
+"""Not written where it is absent, as before there was such a field: a waiver holds for a configuration as written."""
 
 
 class Closed(BaseModel):

@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from gatekeeper.domain.base import Closed, Number, PositiveInt
-from gatekeeper.domain.kv_config import KVConfig, NoEviction, NoQuantization, Reuse, Scheduling
+from gatekeeper.domain.eviction import NoEviction
+from gatekeeper.domain.kv_config import KVConfig, NoQuantization, Reuse, Scheduling
 
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w.:/@+ -]*$")]
 EngineName = Literal["vllm", "reference", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]

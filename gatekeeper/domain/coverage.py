@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from gatekeeper.domain.change import Deployment
+from gatekeeper.domain.eviction import (
+    Budgeted,
+    Composed,
+    Eviction,
+    NoEviction,
+    PerLayer,
+    SinglePolicy,
+    TopK,
+    layer_ranges,
+)
 from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import Budgeted, Eviction, KVConfig, NoEviction, TopK
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
@@ -31,9 +42,9 @@ def gaps_of_features(
     baseline: KVConfig, candidate: KVConfig, suite: Suite, *, concurrency: int
 ) -> Iterator[str]:
     """What the candidate changes and no probe of the suite can bring about, one phrase each."""
-    if not any(_evicts(candidate.eviction, *lengths) for lengths in suite.quality_lengths):
-        longest = suite.quality_context
-        yield f"{candidate.eviction.policy} keeps all of every sequence, of up to {longest} tokens"
+    for name, evicts in _parts(candidate.eviction):
+        if not any(evicts(*lengths) for lengths in suite.quality_lengths):
+            yield f"{name} keeps all of every sequence, of up to {suite.quality_context} tokens"
     budget = candidate.scheduling.max_num_batched_tokens
     batch = suite.prompt_tokens_in_flight(concurrency)
     if budget and budget != baseline.scheduling.max_num_batched_tokens and budget >= batch:
@@ -72,7 +83,32 @@ def undeclared(deployment: Deployment, candidate: KVConfig, suite: Suite) -> str
     )
 
 
-def _evicts(eviction: Eviction, prompt: int, decode: int) -> bool:
+Evicts = Callable[[int, int], bool]
+"""Tokens of a prompt and of what is decoded after it -> whether any of them is left out."""
+
+
+def _parts(eviction: Eviction) -> Iterator[tuple[str, Evicts]]:
+    """What each policy is called where it stands, and when it evicts; each of several has to."""
+    match eviction:
+        case Composed(prompt=prompt, decode=decode):
+            yield f"{prompt.policy} after the prompt", partial(_evicts, prompt)
+            yield f"{decode.policy} while decoding", partial(_bounds, eviction)
+        case PerLayer(groups=groups, other=other):
+            for group in groups:
+                name = f"{group.eviction.policy} in {layer_ranges(group.layers)}"
+                yield name, partial(_evicts, group.eviction)
+            yield f"{other.policy} in the other layers", partial(_evicts, other)
+        case _:
+            yield eviction.policy, partial(_evicts, eviction)
+
+
+def _bounds(eviction: Composed, prompt: int, decode: int) -> bool:
+    """Whether its second policy leaves out anything of what the first has left, and of what is decoded."""
+    left = tokens_kept(eviction.prompt, prompt)
+    return _evicts(eviction.decode, left, decode)
+
+
+def _evicts(eviction: SinglePolicy, prompt: int, decode: int) -> bool:
     """Whether it leaves out anything of a sequence of so many tokens; what changes nothing has nothing to bring about.
 
     A share leaves out something of any prompt, so also of those whose length only the tasks know.

@@ -48,6 +48,8 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     for key, value in document.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+            yield from _flat({str(number): entry for number, entry in enumerate(value)}, f"{prefix}{key}.")
         elif value is not None:
             yield f"{prefix}{key}", value
 

@@ -199,6 +199,6 @@ def _literals(field: FieldInfo) -> tuple[Any, ...]:
 
 def _path(location: tuple[int | str, ...]) -> str:
     """Join a location with dots, without the tags that pydantic adds for the chosen member of a union."""
-    tagged = ("quantization", "eviction")
+    tagged = ("quantization", "eviction", "prompt", "decode", "other")
     parts = [part for before, part in zip(("", *location), location, strict=False) if before not in tagged]
     return ".".join(str(part) for part in parts)

@@ -6,15 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gatekeeper.domain.effective_eviction import of_kept_tokens, of_window
-from gatekeeper.domain.kv_config import (
-    Fp8,
-    KVConfig,
-    KvQuant,
-    NoEviction,
-    NoQuantization,
-    TurboQuant,
-    skipped_layers,
-)
+from gatekeeper.domain.eviction import NoEviction
+from gatekeeper.domain.kv_config import Fp8, KVConfig, KvQuant, NoQuantization, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_memory import layers_in_16_bits
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.observation import NOT_SAID, Observation, by_layer

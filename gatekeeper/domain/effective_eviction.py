@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from gatekeeper.domain.kv_budget import kept_by_layer
-from gatekeeper.domain.kv_config import KVConfig, NoEviction, SlidingWindow, TopK, skipped_layers
+from gatekeeper.domain.base import LARGEST
+from gatekeeper.domain.eviction import (
+    Composed,
+    Eviction,
+    NoEviction,
+    SlidingWindow,
+    TopK,
+    layer_ranges,
+    single_policies,
+)
+from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
+from gatekeeper.domain.kv_config import KVConfig, skipped_layers
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.observation import NOT_SAID, Observation, by_layer
 
@@ -46,27 +57,93 @@ def of_kept_tokens(config: KVConfig, effective: EffectiveConfig) -> Iterator[Obs
         return
     agrees, evidence, reason, shown = None, effective.evidence.get("eviction"), NOT_SAID, None
     if effective.eviction is not None and kept is not None and seen is not None:
-        held = effective.kept_by_layer or {"0": kept}
-        expected = kept_by_layer(config.eviction, seen, layers=len(held))
-        alike = all(held.get(str(layer)) == tokens for layer, tokens in enumerate(expected))
-        agrees, reason = effective.eviction == asked and alike, ""
-        shown = _policy(effective.eviction)
-        if not isinstance(config.eviction, TopK):
-            shown = f"{shown}, {_held(held.values(), seen)}"
+        stages = [*_stages(config.eviction, effective, kept=kept, seen=seen)]
+        agrees = effective.eviction == asked and all(stage.agrees for stage in stages)
+        reason, shown = "", _policy(effective.eviction)
+        if any(not isinstance(part, NoEviction | TopK) for _, part in single_policies(config.eviction)):
+            shown = "; ".join([shown, *(stage.words for stage in stages)])
             evidence = effective.evidence.get("kept_tokens")
-            if agrees and min(expected) == seen:
+            if agrees and not _was_tried(config.eviction, stages):
                 agrees, reason = None, NOTHING_TO_EVICT
     yield Observation(
         setting="eviction", requested=_policy(asked), effective=shown, agrees=agrees, evidence=evidence, reason=reason
     )  # fmt: skip
 
 
-def _held(tokens: Collection[int], seen: int) -> str:
-    low, high = min(tokens), max(tokens)
-    spread = f", from {low} to {high} by layer" if low < high else ""
-    return f"{sum(tokens) // len(tokens)} of {seen} tokens kept{spread}"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stage:
+    """What layers held of `seen` tokens, after a prompt or after decoding, and what they had to, lowest layer first."""
+
+    seen: int
+    held: tuple[int | None, ...]
+    expected: tuple[int, ...]
+    when: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return self.held == self.expected
+
+    @property
+    def words(self) -> str:
+        known = [tokens for tokens in self.held if tokens is not None]
+        spread = f", from {min(known)} to {max(known)} by layer" if min(known) < max(known) else ""
+        wrong: dict[tuple[int | None, int], list[int]] = {}
+        for layer, pair in enumerate(zip(self.held, self.expected, strict=True)):
+            if pair[0] != pair[1]:
+                wrong.setdefault(pair, []).append(layer)
+        others = "".join(
+            f", {layer_ranges(layers)} {have} in place of {want}" for (have, want), layers in wrong.items()
+        )
+        return f"{sum(known) // len(known)} of {self.seen} tokens kept{self.when}{spread}{others}"
+
+
+def _stages(eviction: Eviction, effective: EffectiveConfig, *, kept: int, seen: int) -> Iterator[_Stage]:
+    """After the prompt, and after decoding where the engine tried that."""
+    held = effective.kept_by_layer or {"0": kept}
+    layers = len(held)
+    yield _Stage(
+        seen=seen,
+        held=tuple(held.get(str(layer)) for layer in range(layers)),
+        expected=kept_by_layer(eviction, seen, layers=layers),
+    )
+    decoded, then = effective.decoded_tokens, effective.kept_after_decoding
+    if decoded is not None and then is not None:
+        yield _Stage(
+            seen=seen + decoded,
+            held=tuple(then.get(str(layer)) for layer in range(layers)),
+            expected=kept_by_layer(eviction, seen + decoded, layers=layers, decode_tokens=decoded),
+            when=f" after {decoded} decoded",
+        )
+
+
+def _was_tried(eviction: Eviction, stages: Sequence[_Stage]) -> bool:
+    """Whether some layer had to give something up; of two policies in turn, to each of them."""
+    prompt, last = stages[0], stages[-1]
+    if not isinstance(eviction, Composed):
+        return min(prompt.expected) < prompt.seen
+    bound, skipped = tokens_kept(eviction.decode, LARGEST), skipped_layers(eviction)
+    first = kept_by_layer(eviction.first, prompt.seen, layers=len(prompt.expected))
+    left = [tokens for layer, tokens in enumerate(first) if layer not in skipped]
+    tried = min(left, default=prompt.seen) < prompt.seen
+    return tried and max(left, default=0) + last.seen - prompt.seen > bound
 
 
 def _policy(document: Mapping[str, Any]) -> str:
-    parameters = ", ".join(f"{name} {value}" for name, value in document.items() if name != "policy")
-    return f"{document.get('policy')} ({parameters})"
+    """A policy's document in words, with those that it is made of."""
+    return f"{document.get('policy')} ({_parameters(document)})"
+
+
+def _parameters(document: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_value(value)}" for name, value in document.items() if name != "policy")
+
+
+def _value(value: Any) -> str:
+    match value:
+        case {"policy": _}:
+            return _policy(value)
+        case {"layers": list(layers), "eviction": dict(policy)}:
+            return f"{layer_ranges(layers)} {_policy(policy)}"
+        case list(values) if any(isinstance(entry, dict) for entry in values):
+            return ", ".join(map(_value, values))
+        case _:
+            return str(value)

@@ -286,7 +286,7 @@ def _report(
     return Report(
         verdict=verdict, sentence=sentence, findings=findings, deltas=deltas, noise=noise, settings=settings,
         requested={role: arm.config.model_dump(mode="json", exclude_none=True) for role, arm in plans.items()},
-        effective={role: asdict(arm.effective) for role, arm in arms.items() if arm.effective is not None},
+        effective={role: arm.effective.document for role, arm in arms.items() if arm.effective is not None},
         waivers=_applied(plan, findings),
         engine=engines[0] if engines else None, notes=(*dict.fromkeys((*broken_off, *left_out, *cut_short)), *notes),
     )  # fmt: skip

@@ -18,17 +18,9 @@ from pydantic import Field, model_validator
 from gatekeeper.domain.accelerators import DeviceName, memory_bytes
 from gatekeeper.domain.base import Closed, NonNegativeInt, Number, PositiveInt
 from gatekeeper.domain.change import Name
+from gatekeeper.domain.eviction import Budgeted, Eviction, NoEviction, TopK, single_policies
 from gatekeeper.domain.kv_budget import kept_by_layer
-from gatekeeper.domain.kv_config import (
-    Budgeted,
-    Eviction,
-    Kivi,
-    NoEviction,
-    NoQuantization,
-    Quantization,
-    TopK,
-    TurboQuant,
-)
+from gatekeeper.domain.kv_config import Kivi, NoQuantization, Quantization, TurboQuant
 from gatekeeper.domain.kv_memory import (
     GIB,
     LayerGroup,
@@ -261,7 +253,8 @@ def _eviction_notes(shape: ModelShape, question: MemoryQuestion) -> Iterator[str
             "" if shape.is_uniform else "; counted with their mean, since layers of this model differ anyway"
         )
         yield f"layers keep from {min(by_layer):,} to {max(by_layer):,} tokens{mean}"
-    if isinstance(question.eviction, Budgeted):
+    parts = [part for _, part in single_policies(question.eviction)]
+    if any(isinstance(part, Budgeted) for part in parts):
         yield "while the prompt is read its whole cache is there, before it is compressed"
-    if isinstance(question.eviction, TopK):
+    if any(isinstance(part, TopK) for part in parts):
         yield "top-k attention reads fewer tokens and frees none"

@@ -1,7 +1,8 @@
 """How many tokens of a sequence an eviction policy keeps, in all layers alike or layer by layer.
 
 `evicted_fraction` is the share of the prompt's tokens that leave, over all layers, also those that are skipped;
-`budget_tokens` is what stays of them in a layer that is not, the mean where layers differ.
+`budget_tokens` is what stays of them in a layer that is not, the mean where layers differ. Where groups of layers have
+policies of their own, all that is said of a group alone.
 """
 
 from __future__ import annotations
@@ -11,27 +12,33 @@ from fractions import Fraction
 from itertools import repeat
 from typing import Final, assert_never
 
-from gatekeeper.domain.kv_config import (
+from gatekeeper.domain.eviction import (
     Budgeted,
+    Composed,
     Eviction,
     ExpectedAttention,
     HeavyHitter,
     NoEviction,
+    PerLayer,
     PrefillSelector,
     PyramidKv,
+    SinglePolicy,
     SlidingWindow,
     SnapKv,
     StreamingLlm,
     TopK,
-    skipped_layers,
 )
+from gatekeeper.domain.kv_config import skipped_layers
 
 PYRAMID_STEEPNESS: Final = 20
 """The highest layer gets this part of the mean budget beyond the window (Cai et al. 2024, section 4.2, beta)."""
 
 
-def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> int:
-    """How many tokens of a sequence stay in a layer without a window of its own, if none is skipped; their mean."""
+def tokens_kept(eviction: SinglePolicy | Composed, context: int, *, decode_tokens: int = 0) -> int:
+    """How many tokens of a sequence stay in a layer without a window of its own, if none is skipped; their mean.
+
+    Of a composition the mean over layers before the second policy bounds them.
+    """
     match eviction:
         case NoEviction() | TopK():
             return context  # top-k reads less, and frees nothing
@@ -43,6 +50,9 @@ def tokens_kept(eviction: Eviction, context: int, *, decode_tokens: int = 0) -> 
             return _budget(eviction, context)
         case SnapKv() | PyramidKv() | ExpectedAttention() | PrefillSelector():
             return _budget(eviction, context - decode_tokens) + decode_tokens
+        case Composed(prompt=prompt, decode=decode):
+            compressed = _budget(prompt, context - decode_tokens)
+            return tokens_kept(decode, compressed + decode_tokens)
         case _:
             assert_never(eviction)
 
@@ -54,6 +64,25 @@ def kept_by_layer(
 
     A share that skipped layers do not give up leaves the others.
     """
+    match eviction:
+        case PerLayer():
+            kept: dict[int, int] = {}
+            for group, policy in eviction.by_policy(layers):
+                tokens = kept_by_layer(policy, context, layers=len(group), decode_tokens=decode_tokens)
+                kept |= dict(zip(group, tokens, strict=True))
+            return tuple(kept[layer] for layer in range(layers))
+        case Composed(decode=decode):
+            prompt = kept_by_layer(eviction.first, context - decode_tokens, layers=layers)
+            bounded = [tokens_kept(decode, tokens + decode_tokens) for tokens in prompt]
+            skipped = skipped_layers(eviction)
+            return tuple(context if layer in skipped else bounded[layer] for layer in range(layers))
+        case _:
+            return _kept_by_layer(eviction, context, layers=layers, decode_tokens=decode_tokens)
+
+
+def _kept_by_layer(
+    eviction: SinglePolicy, context: int, *, layers: int, decode_tokens: int
+) -> tuple[int, ...]:
     whole = {layer for layer in skipped_layers(eviction) if layer < layers}
     decoded = 0 if isinstance(eviction, HeavyHitter) else decode_tokens
     if isinstance(eviction, Budgeted):
@@ -64,7 +93,7 @@ def kept_by_layer(
     return tuple(context if layer in whole else next(chosen) + decoded for layer in range(layers))
 
 
-def largest_fraction(eviction: Eviction, layers: int) -> float:
+def largest_fraction(eviction: SinglePolicy, layers: int) -> float:
     """No larger share can leave, over all layers, while those that are skipped keep everything."""
     return 1 - len(skipped_layers(eviction)) / layers
 

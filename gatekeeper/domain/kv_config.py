@@ -5,29 +5,12 @@ Every field is closed and typed. `None` always means "the engine's own default",
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, assert_never
+from typing import Annotated, Literal, assert_never
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
-from gatekeeper.domain.base import Closed, Fraction, NonNegativeInt, Number, PositiveInt
-
-
-def _distinct(layers: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(layers)) < len(layers):
-        raise ValueError("a layer is there twice")
-    return tuple(sorted(layers))
-
-
-LayerIndices = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_distinct)]
-"""Layers of the model, the lowest is 0; kept in ascending order."""
-
-
-def _is_absent(layers: tuple[int, ...] | None) -> bool:
-    return layers is None
-
-
-SkippedLayers = Annotated[LayerIndices | None, Field(exclude_if=_is_absent)]
-"""Not written where it is absent, as before there was such a field: a waiver holds for a configuration as written."""
+from gatekeeper.domain.base import Closed, NonNegativeInt, Number, PositiveInt, SkippedLayers
+from gatekeeper.domain.eviction import Evicting, Eviction, NoEviction, PerLayer, eviction_label
 
 # --- quantization ----------------------------------------------------------------------------------------------------
 
@@ -126,107 +109,11 @@ Quantization = Annotated[
     Field(discriminator="scheme"),
 ]
 
-# --- eviction --------------------------------------------------------------------------------------------------------
-
-
-class NoEviction(Closed):
-    """Every token stays in the cache."""
-
-    policy: Literal["none"] = "none"
-
-
-class Evicting(Closed):
-    """A policy. `skip_layers`: those in which every token stays, and every query sees all."""
-
-    skip_layers: SkippedLayers = None
-
-
-class SlidingWindow(Evicting):
-    """Each token attends to the last `window` tokens only."""
-
-    policy: Literal["sliding_window"]
-    window: PositiveInt
-
-
-class StreamingLlm(Evicting):
-    """The first `sinks` tokens and the last `window` tokens stay (Xiao et al. 2024, StreamingLLM)."""
-
-    policy: Literal["streaming_llm"]
-    sinks: NonNegativeInt = 4
-    window: PositiveInt
-
-
-class TopK(Evicting):
-    """Each query attends to its `k` highest-scoring keys; nothing is freed."""
-
-    policy: Literal["topk"]
-    k: PositiveInt
-
-
-class Budgeted(Evicting):
-    """A policy with one budget: the share of tokens evicted, or the number of tokens kept."""
-
-    evicted_fraction: Fraction | None = None
-    budget_tokens: PositiveInt | None = None
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> Self:
-        if (self.evicted_fraction is None) == (self.budget_tokens is None):
-            raise ValueError("exactly one of evicted_fraction and budget_tokens is needed")
-        return self
-
-
-class HeavyHitter(Budgeted):
-    """Accumulated attention decides who stays, beside a recent window (Zhang et al. 2023, H2O)."""
-
-    policy: Literal["h2o"]
-
-
-class SnapKv(Budgeted):
-    """The attention of the last `observation_window` prompt tokens decides (Li et al. 2024, SnapKV)."""
-
-    policy: Literal["snapkv"]
-    observation_window: PositiveInt = 64
-
-
-class PyramidKv(Budgeted):
-    """As SnapKV in each layer, with budgets that fall from the lowest to the highest (Cai et al. 2024, PyramidKV)."""
-
-    policy: Literal["pyramidkv"]
-    observation_window: PositiveInt = 64
-
-
-class ExpectedAttention(Budgeted):
-    """The attention that the next `future_tokens` queries can be expected to pay decides (Devoto et al. 2025)."""
-
-    policy: Literal["expected_attention"]
-    future_tokens: PositiveInt = 512
-
-
-class PrefillSelector(Budgeted):
-    """Other selectors that compress the prompt's cache once, named as in the literature."""
-
-    policy: Literal["tova", "knorm", "keydiff"]
-
-
-Eviction = Annotated[
-    NoEviction
-    | SlidingWindow
-    | StreamingLlm
-    | TopK
-    | HeavyHitter
-    | SnapKv
-    | PyramidKv
-    | ExpectedAttention
-    | PrefillSelector,
-    Field(discriminator="policy"),
-]
-
 
 def skipped_layers(part: Quantization | Eviction) -> frozenset[int]:
-    """The layers that a scheme or a policy leaves as they are."""
+    """The layers that a scheme or a policy leaves as they are; one for each group of layers has no word for that."""
     match part:
-        case NoQuantization() | NoEviction():
+        case NoQuantization() | NoEviction() | PerLayer():
             return frozenset()
         case Quantized(skip_layers=layers) | Evicting(skip_layers=layers):
             return frozenset(layers or ())
@@ -269,7 +156,7 @@ class KVConfig(Closed):
 
     @property
     def label(self) -> str:
-        """A short name made of what is not default, such as `fp8_e4m3 + sliding_window 1024`."""
+        """A short name made of what is not default, such as `fp8_e4m3 + sliding_window(1024)`."""
         return " + ".join(self._parts()) or "16-bit full cache"
 
     def label_against(self, baseline: KVConfig) -> str:
@@ -285,9 +172,7 @@ class KVConfig(Closed):
         if self.quantization.scheme != "none":
             parts.append(f"{scheme_name(self.quantization)}{_skipping(self.quantization)}")
         if self.eviction.policy != "none":
-            parameters = self.eviction.model_dump(exclude={"policy", "skip_layers"}, exclude_none=True)
-            values = ", ".join(str(value) for value in parameters.values())
-            parts.append(f"{self.eviction.policy} {values}{_skipping(self.eviction)}")
+            parts.append(eviction_label(self.eviction) + _skipping(self.eviction))
         if self.reuse.prefix_caching:
             parts.append("prefix caching")
         if self.reuse.offload_gib:

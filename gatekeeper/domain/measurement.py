@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
 
 EVICTED_TOKENS: Final = "gatekeeper:kv_tokens_evicted_total"
 """The reference engine's counter of tokens that sequences no longer held when they ended."""
@@ -136,6 +136,9 @@ class Stop:
     reason: str
 
 
+OF_DECODING: Final = ("decoded_tokens", "kept_after_decoding")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectiveConfig:
     """What an engine runs with, read back from the engine itself. None, or a key that is absent: it did not say.
@@ -163,6 +166,9 @@ class EffectiveConfig:
     """Of a sequence of the engine's own of `seen_tokens` tokens, those in the cache once it was computed."""
     kept_by_layer: Mapping[str, int] = field(default_factory=dict)
     """The same layer by layer, the lowest is `0`; `kept_tokens` is their mean."""
+    decoded_tokens: int | None = None
+    kept_after_decoding: Mapping[str, int] | None = None
+    """What each layer kept once so many tokens had been decoded after that sequence."""
     smallest_scale: float | None = None
     largest_scale: float | None = None
     """Of keys and values, over all layers with a quantized cache."""
@@ -188,6 +194,12 @@ class EffectiveConfig:
     """Passed-through engine argument, named with underscores -> its value in effect."""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """Name of a field above, or of an argument -> how its value is known."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All fields as JSON has them; of decoding only where it was tried, as reports had it before it could be."""
+        tried = self.decoded_tokens is not None
+        return {name: value for name, value in asdict(self).items() if tried or name not in OF_DECODING}
 
     @property
     def kv_bytes_per_token(self) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gatekeeper.domain.errors import FieldProblem
+from gatekeeper.domain.eviction import policies_at, single_policies
 from gatekeeper.domain.kv_config import (
     Fp8,
     Int4,
@@ -22,15 +23,19 @@ from gatekeeper.domain.kv_config import (
 from gatekeeper.domain.kv_memory import ModelShape
 
 SCHEMES: Final = ("none", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nf4", "kivi", "kvquant")
-POLICIES: Final = (
+POLICIES: Final[tuple[str, ...]] = (
     "none", "sliding_window", "streaming_llm", "h2o", "snapkv", "pyramidkv", "tova", "expected_attention", "knorm",
     "keydiff", "topk",
 )  # fmt: skip
-FREES_NOTHING: Final = ("none", "topk")
-"""Policies that go with KIVI: tokens whose keys share scales can't leave one by one."""
+KEYS_SHARE: Final = "KIVI's keys share scales in groups of tokens, from which none can leave alone"
+FREES_NOTHING: Final[tuple[str, ...]] = ("none", "topk")
+"""Single policies that go with KIVI: tokens whose keys share scales can't leave one by one."""
 
-ALIKE_IN_ALL_HEADS: Final = ("none", "topk", "sliding_window", "streaming_llm", "tova")
-"""Policies that go with KVQuant, whose tokens have one scale and one list of outliers for all heads."""
+HEADS_SHARE: Final = (
+    "KVQuant's tokens share scales and outliers over all heads, so one can't stay in some of them only"
+)
+ALIKE_IN_ALL_HEADS: Final[tuple[str, ...]] = ("none", "topk", "sliding_window", "streaming_llm", "tova")
+"""Single policies that go with KVQuant, whose tokens have one scale and one list of outliers for all heads."""
 
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
 DTYPES: Final = ("float32", "bfloat16", "float16")
@@ -78,16 +83,20 @@ def _quantization(config: KVConfig, arm: str, shape: ModelShape | None) -> Itera
 
 
 def _eviction(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
-    policy, field = config.eviction.policy, f"{arm}.eviction.policy"
-    if policy not in POLICIES:
-        problem = f"the reference engine does not implement {policy}"
-        yield FieldProblem(field=field, problem=problem, allowed=", ".join(POLICIES))
-    elif isinstance(config.quantization, Kivi) and policy not in FREES_NOTHING:
-        problem = "KIVI's keys share scales in groups of tokens, from which none can leave alone"
-        yield FieldProblem(field=field, problem=problem, allowed=", ".join(FREES_NOTHING))
-    elif isinstance(config.quantization, KvQuant) and policy not in ALIKE_IN_ALL_HEADS:
-        problem = "KVQuant's tokens share scales and outliers over all heads, so one can't stay in some of them only"
-        yield FieldProblem(field=field, problem=problem, allowed=", ".join(ALIKE_IN_ALL_HEADS))
+    match config.quantization:
+        case Kivi():
+            allowed, problem = FREES_NOTHING, KEYS_SHARE
+        case KvQuant():
+            allowed, problem = ALIKE_IN_ALL_HEADS, HEADS_SHARE
+        case _:
+            allowed, problem = POLICIES, "the reference engine does not implement it"
+    for place, part in single_policies(config.eviction):
+        if part.policy not in allowed:
+            known = [name for name in allowed if name in policies_at(place)]
+            where = place if known else ""
+            yield FieldProblem(
+                field=f"{arm}.eviction{where}.policy", problem=problem, allowed=", ".join(known or allowed)
+            )
 
 
 def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:

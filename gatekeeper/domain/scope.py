@@ -8,8 +8,8 @@ from typing import assert_never
 
 from gatekeeper.domain.arm import ArmRecord
 from gatekeeper.domain.engine_choice import left_out
+from gatekeeper.domain.eviction import TopK, compresses_prompts_only, single_policies
 from gatekeeper.domain.item_samples import tasks_of
-from gatekeeper.domain.kv_config import Budgeted, TopK
 from gatekeeper.domain.measurement import EVICTED_TOKENS, Mode
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.noise import floor_of
@@ -67,7 +67,8 @@ def says_nothing(plan: Plan, candidate: ArmRecord, *, suite: str, mode: Mode) ->
     """
     reason = silent_beforehand(plan, suite=suite, mode=mode)
     eviction = plan.candidate.config.eviction
-    if reason is not None or not _evicts_alone(plan) or isinstance(eviction, TopK):
+    reads_less = any(isinstance(part, TopK) for _, part in single_policies(eviction))
+    if reason is not None or not _evicts_alone(plan) or reads_less:
         return reason
     idle = any(
         (exercise.suite, exercise.mode, exercise.counter, exercise.moved) == (suite, mode, EVICTED_TOKENS, 0)
@@ -80,7 +81,7 @@ def silent_beforehand(plan: Plan, *, suite: str, mode: Mode) -> str | None:
     """The same, as far as the plan shows: the engine, and tokens that are read before a policy compresses anything."""
     reason = left_out(plan.candidate.engine, suite=suite, mode=mode)
     eviction = plan.candidate.config.eviction
-    if reason is None and mode == "prefill" and isinstance(eviction, Budgeted) and _evicts_alone(plan):
+    if reason is None and mode == "prefill" and compresses_prompts_only(eviction) and _evicts_alone(plan):
         return f"its tokens are a part of the prompt, which {eviction.policy} compresses when it is over"
     return reason
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, assert_never
 
 from gatekeeper.domain.errors import FieldProblem
+from gatekeeper.domain.eviction import NoEviction, SlidingWindow
 from gatekeeper.domain.kv_config import (
     EngineArgument,
     Fp8,
@@ -20,12 +21,10 @@ from gatekeeper.domain.kv_config import (
     KVConfig,
     KvQuant,
     Nf4,
-    NoEviction,
     NoQuantization,
     Nvfp4,
     Quantization,
     Quantized,
-    SlidingWindow,
     TurboQuant,
     skipped_layers,
 )

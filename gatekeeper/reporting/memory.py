@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.reporting.plan import shape_phrase, size
-from gatekeeper.reporting.text import columns, wrapped
+from gatekeeper.reporting.text import WIDTH, columns, wrapped
 
 
 def render_memory(
@@ -42,7 +42,9 @@ def _table(question: MemoryQuestion, accounts: Mapping[str, MemoryAccount]) -> l
         [label, *_figures(account), *(_fitting(account) if on_device else ())]
         for label, account in accounts.items()
     ]
-    return columns([*header, *(("fit at once",) if on_device else ())], rows, whole=("",))
+    leave_room = all(len(label) <= WIDTH // 2 for label in accounts)
+    whole = ("",) if leave_room else ()
+    return columns([*header, *(("fit at once",) if on_device else ())], rows, whole=whole)
 
 
 def _figures(account: MemoryAccount) -> Iterator[str]:

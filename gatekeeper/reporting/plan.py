@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from gatekeeper.domain.foresight import Foresight, Outlook
 from gatekeeper.domain.free_decode import FreeDecodeProbe, FreeText
+from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import ArmPlan, Plan
 from gatekeeper.domain.probe_order import in_order, information, work_of
@@ -63,10 +64,24 @@ def _memory(plan: Plan, shape_source: str) -> Iterator[str]:
     context = plan.change.deployment.max_context or plan.suite.quality_context
     before, after = (value for value in per_token if value is not None)
     ratio = f"{before / after:.2f}x the tokens in the same memory"
-    load = f"{context:,} tokens x {plan.concurrency}"
-    pools = [size(value * context * plan.concurrency) for value in (before, after)]
-    rows = [("bytes per token", f"{before:,.0f}", f"{after:,.0f}", ratio), (load, *pools, "")]
+    rows = [("bytes per token", f"{before:,.0f}", f"{after:,.0f}", ratio)]
+    if context:
+        baseline, candidate = (size(_pool(arm, shape, plan, context)) for arm in arms)
+        rows.append((f"{context:,} tokens x {plan.concurrency}", baseline, candidate, ""))
     yield from columns(("", "baseline", "candidate", ""), rows)
+
+
+def _pool(arm: ArmPlan, shape: ModelShape, plan: Plan, context: int) -> float:
+    """The bytes of as many sequences as are in flight, once the arm's policy has evicted what it evicts of them."""
+    question = MemoryQuestion(
+        quantization=arm.config.quantization,
+        eviction=arm.config.eviction,
+        block_size=arm.config.scheduling.block_size,
+        context=context,
+        decode_tokens=min(plan.change.deployment.decode_tokens or 0, context - 1),
+        concurrency=plan.concurrency,
+    )
+    return memory_account(shape, question).total_bytes
 
 
 def shape_phrase(shape: ModelShape) -> str:

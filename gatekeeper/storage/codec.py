@@ -40,7 +40,7 @@ def load_plan(document: Json) -> Plan:
 
 def dump_effective(effective: EffectiveConfig) -> Json:
     """Return the document of what an engine runs with."""
-    return dataclasses.asdict(effective)
+    return effective.document
 
 
 def load_effective(document: Json) -> EffectiveConfig:

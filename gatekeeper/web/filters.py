@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.kv_config import Eviction, Quantization
+from gatekeeper.domain.eviction import Eviction
+from gatekeeper.domain.kv_config import Quantization
 from gatekeeper.domain.run import RunState
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.services.history import RunFilters

@@ -15,6 +15,10 @@ from gatekeeper.web.filters import Option
 SKIPPED: Final = "skip_layers"
 HINTS: Final[Mapping[str, str]] = {
     SKIPPED: "such as 0, 1",
+    "prompt": "such as {policy: h2o, evicted_fraction: 0.5}",
+    "decode": "such as {policy: streaming_llm, window: 508}",
+    "groups": "such as [{layers: [0, 1], eviction: {policy: none}}]",
+    "other": "such as {policy: sliding_window, window: 512}, else all tokens stay",
     "request_rate": "per second",
     "ttft_ms": "to the first token",
     "tpot_ms": "each further token",

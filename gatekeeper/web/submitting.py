@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from gatekeeper.domain.change import Change, Deployment, Ref, Slo
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
-from gatekeeper.domain.kv_config import Eviction, Quantization, Reuse, Scheduling
+from gatekeeper.domain.eviction import Eviction
+from gatekeeper.domain.kv_config import Quantization, Reuse, Scheduling
 from gatekeeper.services.promote import PROMOTED
 from gatekeeper.web import filters
 from gatekeeper.web.filters import Choice
@@ -23,8 +24,7 @@ LOAD: Final = ("max_context", "decode_tokens", "concurrency")
 ARGUMENTS: Final = "engine_args"
 STATED: Final = "stated"
 """The choice of a baseline that is written out in the form."""
-MOST_CHARACTERS: Final = 200
-MOST_IN_LINES: Final = 2000
+MOST_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +245,7 @@ def _read(text: str) -> Any:
 def _arguments(name: str, text: str) -> dict[str, Any]:
     """Lines of `name=value`. Raises InvalidInput."""
     found: dict[str, Any] = {}
-    for line in filter(None, map(str.strip, text[:MOST_IN_LINES].splitlines())):
+    for line in filter(None, map(str.strip, text[:MOST_CHARACTERS].splitlines())):
         key, equals, value = (part.strip() for part in line.partition("="))
         if not (key and equals and value):
             raise InvalidInput(

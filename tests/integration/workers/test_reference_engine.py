@@ -274,6 +274,39 @@ def test_layers_keep_what_their_budgets_say_and_forced_tokens_are_scored_on_that
     assert after[EVICTED] - before[EVICTED] == 60
 
 
+TIGHT = {
+    "policy": "composed",
+    "prompt": {"policy": "h2o", "budget_tokens": 24},
+    "decode": {"policy": "streaming_llm", "sinks": 24, "window": 4},
+}
+BY_LAYER = {
+    "policy": "per_layer",
+    "groups": [{"layers": [0], "eviction": {"policy": "sliding_window", "window": 40}}],
+    "other": {"policy": "tova", "evicted_fraction": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("eviction", "kept"), [(TIGHT, (28, 28)), (BY_LAYER, (40, 70))], ids=["turns", "layers"]
+)
+def test_policies_together_are_seen_in_effect_and_hold_what_they_say_while_decoding(
+    model: Model, eviction: dict[str, Any], kept: tuple[int, int], tmp_path: Path
+) -> None:
+    plan = plan_of(model, {"quantization": {"scheme": "fp8_e4m3"}, "eviction": eviction}).candidate
+    with launch(
+        choose(plan), plan, run_id=uuid.uuid4().hex, log=tmp_path / "engine.log", gpu=None, start_seconds=120,
+        stall_seconds=60, check=lambda: None,
+    ) as server:  # fmt: skip
+        observations, before = compare(plan, server.effective), server.metrics()
+        body = {"prompt": list(range(2, 122)), "max_tokens": 11, "logprobs": 1, "ignore_eos": True}
+        complete(server, **body, vllm_xargs={"forced_token_ids": list(range(11))})
+        moved = {name: value - before.get(name, 0) for name, value in server.metrics().items()}
+    (row,) = [row for row in observations if row.setting == "eviction"]
+    assert (row.agrees, row.evidence) == (True, "measured"), row
+    assert mismatches(observations) == ()
+    assert moved["gatekeeper:kv_tokens_kept_total"] == sum(kept) / 2
+
+
 def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: Model) -> None:
     recorder, report = gate(plan_of(model, {"quantization": {"scheme": "int8"}}))
     assert report.verdict is Verdict.PASS, report.sentence

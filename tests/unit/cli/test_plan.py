@@ -60,6 +60,37 @@ def test_what_the_suite_does_not_reach_is_a_gap(run: Run, tmp_path: Path) -> Non
     assert "The deployment declares no decode_tokens: the verdict speaks of sequences" in text
 
 
+TOGETHER = """
+model: smollm2-135m
+candidate:
+  quantization: {scheme: fp8_e4m3}
+  eviction:
+    policy: composed
+    prompt: {policy: h2o, evicted_fraction: 0.5}
+    decode: {policy: streaming_llm, sinks: 4, window: WINDOW}
+deployment: {max_context: 640, decode_tokens: 128, concurrency: 16}
+suite: smoke
+policy: fast
+"""
+
+
+def test_policies_in_turn_go_to_the_reference_engine_and_each_has_to_be_reached(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "together.yaml"
+    path.write_text(TOGETHER.replace("WINDOW", "316"))
+    text = run("plan", path).stdout
+    assert "engine: reference, vLLM does not implement composed" in text
+    assert "640 tokens x 16  225.0 MiB  56.2 MiB" in text  # half the bytes of half the tokens
+    assert "Coverage: the suite reaches all that the deployment declares" in text
+    path.write_text(TOGETHER.replace("WINDOW", "600"))
+    assert "streaming_llm while decoding keeps all of every sequence" in run("plan", path).stdout
+    path.write_text("engine: vllm" + TOGETHER.replace("WINDOW", "316"))
+    refused = run("plan", path)
+    assert refused.exit_code == 4
+    assert "candidate.eviction.policy" in refused.stderr
+
+
 def test_a_serve_command_can_be_planned(run: Run) -> None:
     result = run(
         "plan", "--", "vllm", "serve", "smollm2-135m", "--kv-cache-dtype=fp8_e5m2", "--block-size", "32"

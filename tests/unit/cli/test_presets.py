@@ -57,7 +57,7 @@ def test_there_is_a_preset_for_every_scenario() -> None:
 def test_they_are_listed_with_suite_and_policy(run: Run) -> None:
     text = run("presets").stdout
     assert "rag  (suite rag, policy retrieval)" in text
-    assert "tries: FP8; H2O and FP8; StreamingLLM and FP8; window and FP8" in text
+    assert "tries: FP8; H2O and FP8; StreamingLLM and FP8; window and FP8; window with H2O and FP8" in text
 
 
 def test_a_candidate_is_a_change_file_that_can_be_gated(run: Run, tmp_path: Path) -> None:

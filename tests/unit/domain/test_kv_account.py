@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.eviction import Eviction
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion, memory_account
-from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import Eviction, Quantization
+from gatekeeper.domain.kv_budget import kept_by_layer
+from gatekeeper.domain.kv_config import Quantization
 from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "vllm"
@@ -105,7 +106,7 @@ def test_kivi_holds_recent_tokens_in_full_precision() -> None:
 )
 def test_a_policy_keeps_what_its_budget_says(fields: dict[str, Any], kept: int) -> None:
     """Of 1,000 tokens, the last 200 decoded: selectors of the prompt leave those alone."""
-    assert tokens_kept(eviction(**fields), 1000, decode_tokens=200) == kept
+    assert kept_by_layer(eviction(**fields), 1000, layers=1, decode_tokens=200) == (kept,)
 
 
 def test_sliding_layers_hold_their_window_and_others_everything() -> None:

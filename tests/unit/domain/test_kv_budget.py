@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.domain.eviction import Eviction
 from gatekeeper.domain.kv_account import MemoryAccount, MemoryQuestion, memory_account
-from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
-from gatekeeper.domain.kv_config import Eviction, KVConfig
+from gatekeeper.domain.kv_budget import kept_by_layer
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import ModelShape
 
 SHAPE = ModelShape(layers=30, attention_heads=9, kv_heads=3, head_dim=64, max_context=8192)
@@ -31,7 +32,7 @@ def test_a_pyramid_evicts_the_share_that_any_other_policy_evicts(
     layers: int, share: float, prompt: int
 ) -> None:
     kept = kept_by_layer(pyramid(share), prompt, layers=layers)
-    even = tokens_kept(eviction(policy="knorm", evicted_fraction=share), prompt)
+    (even,) = kept_by_layer(eviction(policy="knorm", evicted_fraction=share), prompt, layers=1)
     assert sum(kept) == layers * even
     assert len(kept) == layers
     assert list(kept) == sorted(kept, reverse=True)

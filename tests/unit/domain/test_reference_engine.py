@@ -8,7 +8,7 @@ from gatekeeper.domain.change import EngineName
 from gatekeeper.domain.effective import compare, mismatches
 from gatekeeper.domain.engine_choice import choose_engine, left_out
 from gatekeeper.domain.errors import InvalidInput
-from gatekeeper.domain.kv_budget import tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import KVConfig, Reuse
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.reference_engine import unsupported
@@ -116,7 +116,7 @@ def test_a_change_that_asks_vllm_for_kivi_is_refused() -> None:
     ],
 )
 def test_kept_tokens_of_a_prompt_of_a_hundred(eviction: dict[str, Any], kept: int) -> None:
-    assert tokens_kept(KVConfig.model_validate({"eviction": eviction}).eviction, 100) == kept
+    assert kept_by_layer(KVConfig.model_validate({"eviction": eviction}).eviction, 100, layers=1) == (kept,)
 
 
 def test_speed_and_saturation_say_nothing_on_the_reference_engine() -> None:

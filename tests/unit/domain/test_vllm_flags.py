@@ -7,10 +7,10 @@ import pytest
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.change import Change
 from gatekeeper.domain.errors import InvalidInput
+from gatekeeper.domain.eviction import HeavyHitter, SlidingWindow
 from gatekeeper.domain.kv_config import (
     EngineArgument,
     Fp8,
-    HeavyHitter,
     Int4,
     Kivi,
     KVConfig,
@@ -18,7 +18,6 @@ from gatekeeper.domain.kv_config import (
     Quantization,
     Reuse,
     Scheduling,
-    SlidingWindow,
 )
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, make_plan

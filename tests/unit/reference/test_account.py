@@ -9,7 +9,7 @@ import pytest
 
 from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.engine import Reference
-from workers.engines.reference.meter import trial_tokens
+from workers.engines.reference.meter import trial_lengths
 from workers.engines.vllm_effective import SELF_REPORT
 
 ACCOUNT = {
@@ -53,4 +53,4 @@ def test_the_cache_is_tried_on_a_sequence_that_something_is_evicted_from(
     eviction: dict[str, Any], longest: int, tokens: int
 ) -> None:
     config = KVConfig.model_validate({"eviction": eviction})
-    assert trial_tokens(config.eviction, longest=longest) == tokens
+    assert trial_lengths(config.eviction, longest=longest) == (tokens, 0)

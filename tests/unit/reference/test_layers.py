@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from gatekeeper.domain.kv_budget import tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import KVConfig
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, decoded, masked, model, runner, tokens
 from workers.engines.reference.policies import Prompt, keydiff, observed_attention, snapkv, tova
@@ -70,7 +70,7 @@ def test_a_bounded_cache_stays_bounded_while_decoding() -> None:
 def test_an_evicted_share_means_the_same_whatever_the_policy(policy: str, share: float) -> None:
     config = {"eviction": {"policy": policy, "evicted_fraction": share}}
     context = runner(config).read_prompt(TEXT)
-    expected = tokens_kept(KVConfig.model_validate(config).eviction, len(TEXT))
+    (expected,) = kept_by_layer(KVConfig.model_validate(config).eviction, len(TEXT), layers=1)
     assert context.held_tokens == expected == {0.25: 45, 0.5: 30, 0.8: 12}[share]
 
 

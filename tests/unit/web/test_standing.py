@@ -50,8 +50,8 @@ def test_a_new_engine_is_marked_where_it_first_appears() -> None:
     ("candidate", "name"),
     [
         (FP8, "fp8_e4m3"),
-        (BASELINE | {"eviction": WINDOW}, "sliding_window 512"),
-        (FP8 | {"eviction": WINDOW}, "fp8_e4m3 + sliding_window 512"),
+        (BASELINE | {"eviction": WINDOW}, "sliding_window(512)"),
+        (FP8 | {"eviction": WINDOW}, "fp8_e4m3 + sliding_window(512)"),
         ({"reuse": {"prefix_caching": True}}, "prefix caching"),
     ],
 )

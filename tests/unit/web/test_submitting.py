@@ -86,6 +86,26 @@ def test_layers_are_listed_with_commas_and_an_id_of_digits_stays_text() -> None:
     assert document["candidate"]["quantization"] == {"skip_layers": [3], "calibration": "12"}
 
 
+def test_policies_that_are_made_of_others_are_typed_in_as_a_file_has_them() -> None:
+    place = "candidate.eviction"
+    chosen = {"model": "m", f"{place}.policy": "composed"}
+    _, eviction, *_ = form(chosen).groups
+    assert [field.label for field in eviction.fields] == ["prompt", "decode", "skip_layers"]
+    example = {f"{place}.{field.label}": field.hint.removeprefix("such as ") for field in eviction.fields[:2]}
+    filled = chosen | example
+    change = parse_change(change_document(known_fields(filled, form(filled))))
+    assert change.label == "h2o(0.5) then streaming_llm(4, 508)"
+    layers = {"model": "m", f"{place}.policy": "per_layer"}
+    _, eviction, *_ = form(layers).groups
+    groups, other = eviction.fields
+    filled = layers | {
+        groups.name: groups.hint.removeprefix("such as "),
+        other.name: other.hint.removeprefix("such as ").partition(", else")[0],
+    }
+    change = parse_change(change_document(known_fields(filled, form(filled))))
+    assert change.label == "layers 0-1 full, others sliding_window(512)"
+
+
 def test_parameters_of_another_scheme_fall_away() -> None:
     given = GIVEN | {"candidate.quantization.scheme": "fp8_e4m3", "strange": "x"}
     kept = known_fields(given, form(given))

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from workers.engines.vllm_effective import SELF_REPORT
 
 MEASURED: Final = (
     "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "sixteen_bit_layers", "kv_tensor_bytes",
-    "kv_cache_tokens",
+    "kv_cache_tokens", "kept_after_decoding",
 )  # fmt: skip
 """What was read off the cache's tensors; the rest repeats the configuration with which they were made."""
 
@@ -107,16 +107,27 @@ def _of_layers(account: Mapping[str, Any]) -> dict[str, Any]:
     whole = len(eviction.get("skip_layers", ()))
     windows = {str(eviction.get("window")): len(held) - whole} | ({"none": whole} if whole else {})
     quantized = len(held) - len(plain) if account["cache_dtype"].startswith("fp8") else None
-    return {
+    decoded = account.get("decoded")
+    then = (
+        {"decoded_tokens": decoded, "kept_after_decoding": _by_layer(account["held_after_decoding"])}
+        if decoded
+        else {}
+    )
+    return then | {
         "stored_types": account["stored_types"],
         "sixteen_bit_layers": plain,
         "eviction": eviction,
         "kept_tokens": sum(held) // len(held),
-        "kept_by_layer": {str(layer): tokens for layer, tokens in enumerate(held)},
+        "kept_by_layer": _by_layer(held),
         "windows": windows if eviction["policy"] == "sliding_window" else {},
         "unit_scale_layers": quantized,
         "scaled_layers": None if quantized is None else 0,
     }
+
+
+def _by_layer(held: Sequence[int]) -> dict[str, int]:
+    """Tokens by layer, under the layer's name."""
+    return {str(layer): tokens for layer, tokens in enumerate(held)}
 
 
 def _account(log: str) -> dict[str, Any] | None:

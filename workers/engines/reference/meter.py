@@ -9,25 +9,37 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from gatekeeper.domain.base import LARGEST
+from gatekeeper.domain.eviction import Composed, Eviction, PerLayer, SinglePolicy, single_policies
 from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import Eviction, KVConfig
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import GIB
 from gatekeeper.domain.measurement import EVICTED_TOKENS
-from workers.engines.reference.runner import Runner
+from workers.engines.reference.runner import Context, Runner
 from workers.engines.vllm_effective import PIECES, SELF_REPORT
 
 LONGEST_TRIAL: Final = 1024
 """Tokens of the sequence on which the cache is measured at start-up, unless nothing of so many is evicted."""
+LONGEST_COMPOSED: Final = 4 * LONGEST_TRIAL
+"""The same where it has to fill what a second policy leaves."""
+LONGEST_DECODE: Final = 512
+"""Tokens that are decoded after it at most, where a policy bounds what is."""
+BEYOND: Final = 8
+"""Tokens that are decoded beyond such a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cache of `seen` tokens: how many each layer holds, the bytes of all, and what one more token adds, if known."""
+    """A cache of `seen` tokens: how many each layer holds, the bytes of all, and what one more token adds, if known.
+
+    `held_after_decoding`: how many each layer holds `decoded` tokens later; 0: that was not tried.
+    """
 
     seen: int
     held_by_layer: tuple[int, ...]
@@ -35,14 +47,45 @@ class Measured:
     bytes_of_one_more: float | None
     stored_types: Mapping[str, int]
     sixteen_bit_layers: tuple[int, ...]
+    decoded: int = 0
+    held_after_decoding: tuple[int, ...] = ()
 
 
-def trial_tokens(eviction: Eviction, *, longest: int) -> int:
+def trial_lengths(eviction: Eviction, *, longest: int) -> tuple[int, int]:
+    """Tokens of a prompt, and of what is decoded after it, of which each policy evicts something, if `longest` allows.
+
+    Of two in turn the prompt leaves the second as little to wait for as it can, since each decoded token takes a step.
+    """
+    match eviction:
+        case PerLayer():
+            return max(trial_tokens(part, longest=longest) for _, part in single_policies(eviction)), 0
+        case Composed(prompt=first):
+            bound = tokens_kept(eviction.decode, LARGEST)
+            missing = max(bound - (first.budget_tokens or bound), 0) + BEYOND
+            if missing > min(LONGEST_DECODE, longest - 1):
+                return trial_tokens(first, longest=longest), 0
+            room = longest - missing
+            prompt = trial_tokens(first, longest=room)
+            if first.budget_tokens is None:
+                prompt = longest_within(first, bound, longest=min(room, LONGEST_COMPOSED))
+            decoded = max(bound - tokens_kept(first, prompt), 0) + BEYOND
+            return prompt, decoded if decoded <= min(LONGEST_DECODE, longest - prompt) else 0
+        case _:
+            return trial_tokens(eviction, longest=longest), 0
+
+
+def trial_tokens(eviction: SinglePolicy, *, longest: int) -> int:
     """Tokens of a sequence from which something is evicted, if any of up to `longest` tokens is one."""
     trial, kept = min(longest, LONGEST_TRIAL), tokens_kept(eviction, longest)
     if kept == longest or tokens_kept(eviction, trial) < trial:
         return trial
     return min(longest, kept + LONGEST_TRIAL)
+
+
+def longest_within(eviction: SinglePolicy, bound: int, *, longest: int) -> int:
+    """The longest prompt of at most `longest` tokens of which no more than `bound` are kept; one token at least."""
+    lengths = range(1, longest + 1)
+    return max(bisect_right(lengths, bound, key=lambda length: tokens_kept(eviction, length)), 1)
 
 
 def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
@@ -51,7 +94,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
     length is in neither. That takes two steps at the least.
     """
-    trial = trial_tokens(runner.config.eviction, longest=longest)
+    trial, decoded = trial_lengths(runner.config.eviction, longest=longest)
     long = max(trial // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
     tokens = [number % vocabulary for number in range(long)]
@@ -61,11 +104,21 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
         for layer in after.layers
     ]
     added = (after.nbytes - before.nbytes) / (long - short) if short >= step and long > short else None
-    return Measured(
-        seen=long, held_by_layer=tuple(layer.held_tokens for layer in after.layers), nbytes=after.nbytes,
-        bytes_of_one_more=added, stored_types=Counter(kinds),
+    measured = Measured(
+        seen=long, held_by_layer=held_by_layer(after), nbytes=after.nbytes, bytes_of_one_more=added,
+        stored_types=Counter(kinds),
         sixteen_bit_layers=tuple(index for index, kind in enumerate(kinds) if kind == "bfloat16"),
     )  # fmt: skip
+    for number in range(decoded):
+        runner.advance([after], [number % vocabulary])
+    return (
+        replace(measured, decoded=decoded, held_after_decoding=held_by_layer(after)) if decoded else measured
+    )
+
+
+def held_by_layer(context: Context) -> tuple[int, ...]:
+    """Tokens in each layer of a cache, the lowest first."""
+    return tuple(layer.held_tokens for layer in context.layers)
 
 
 def tell(
@@ -80,6 +133,7 @@ def tell(
         "seen": measured.seen, "held_by_layer": measured.held_by_layer, "nbytes": measured.nbytes,
         "bytes_of_one_more": measured.bytes_of_one_more, "stored_types": dict(measured.stored_types),
         "sixteen_bit_layers": measured.sixteen_bit_layers,
+        "decoded": measured.decoded, "held_after_decoding": measured.held_after_decoding,
         "calibration": getattr(config.quantization, "calibration", None),
     }  # fmt: skip
     print(f"{SELF_REPORT}{json.dumps(account)}", flush=True)

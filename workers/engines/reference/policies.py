@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 import torch
@@ -33,6 +33,11 @@ class Step:
     weights: torch.Tensor | None
     seen: int
     scaling: float
+
+    @property
+    def places(self) -> torch.Tensor:
+        """Where in the cache each held token is, [KV heads, held tokens]."""
+        return torch.arange(self.positions.shape[-1], device=self.positions.device).expand_as(self.positions)
 
 
 Budget: TypeAlias = Callable[[int], int]
@@ -84,25 +89,30 @@ class Window(KeepAll):
     """The first `sinks` tokens and the last `window`, the query's own among them (Xiao et al. 2024, StreamingLLM).
 
     Without sinks it is a sliding window. Every query sees only these, in the prompt too, so memory stays bounded
-    however long the sequence gets, and pieces of a prompt give what the whole gives. Rotary positions are those of the
-    text, where StreamingLLM itself counts them within the cache.
+    however long the sequence gets, and pieces of a prompt give what the whole gives. They are counted among the tokens
+    that are held, which without another policy before it are the first and the last of the text. Rotary positions are
+    those of the text, where StreamingLLM itself counts them within the cache.
     """
 
     sinks: int
     window: int
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
-        """Sinks and window, relative to each query."""
-        near = keys[:, None, :] > queries[None, :, None] - self.window
-        return near | (keys[:, None, :] < self.sinks)
+        """Sinks and window, relative to each query, whose own place is among the last."""
+        places = torch.arange(keys.shape[-1], device=keys.device)
+        own = places[-queries.shape[-1] :]
+        near = places[None, :] > own[:, None] - self.window
+        return (near | (places < self.sinks)).expand(keys.shape[0], -1, -1)
 
     def after_step(self, step: Step) -> torch.Tensor | None:
         """What the newest query saw."""
-        if step.positions.shape[-1] <= self.sinks + self.window:
+        return self.cut(step.places)
+
+    def cut(self, held: torch.Tensor) -> torch.Tensor | None:
+        """Sinks and window of what is held, [KV heads, tokens] in order; None: all of it."""
+        if held.shape[-1] <= self.sinks + self.window:
             return None
-        row = step.positions[0]
-        kept = ((row > step.seen - 1 - self.window) | (row < self.sinks)).nonzero().squeeze(-1)
-        return kept.expand(step.positions.shape[0], -1)
+        return torch.cat((held[:, : self.sinks], held[:, -self.window :]), dim=-1)
 
 
 @dataclass(kw_only=True)
@@ -243,6 +253,41 @@ def keydiff(prompt: Prompt) -> torch.Tensor:
     """Keys unlike the mean direction of all keys stay (Park et al. 2025, KeyDiff)."""
     directions = torch.nn.functional.normalize(prompt.keys, dim=-1)
     return -torch.nn.functional.cosine_similarity(prompt.keys, directions.mean(-2, keepdim=True), dim=-1)
+
+
+@dataclass(kw_only=True)
+class InTurn:
+    """One policy for the prompt, which compresses it, and from then on a window over what that has left."""
+
+    prompt: HeavyHitters | Selector
+    decode: Window
+    keys_per_query: int | None = None
+    needs_weights: bool = field(init=False)
+    _is_over: bool = False
+    _held: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.needs_weights = self.prompt.needs_weights
+
+    def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
+        """The prompt as its policy lets it; then sinks and window."""
+        return (self.decode if self._is_over else self.prompt).sees(queries, keys)
+
+    def after_step(self, step: Step) -> torch.Tensor | None:
+        """What the policy whose turn it is keeps."""
+        if self._is_over:
+            return self.decode.after_step(step)
+        self._held = step.places
+        return self.prompt.after_step(step)
+
+    def after_prompt(self) -> torch.Tensor | None:
+        """What the first policy chooses, as far as it is within the bound of the second."""
+        assert self._held is not None  # there was a prompt
+        chosen = self.prompt.after_prompt()
+        held, self._held = self._held, None
+        self._is_over, self.needs_weights = True, self.decode.needs_weights
+        cut = self.decode.cut(held if chosen is None else chosen)
+        return chosen if cut is None else cut
 
 
 @dataclass(kw_only=True)

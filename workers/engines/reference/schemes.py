@@ -8,27 +8,33 @@ from typing import Final, assert_never
 
 import torch
 
-from gatekeeper.domain.kv_budget import kept_by_layer
-from gatekeeper.domain.kv_config import (
+from gatekeeper.domain.eviction import (
+    Composed,
     Eviction,
     ExpectedAttention,
-    Fp8,
     HeavyHitter,
+    NoEviction,
+    PerLayer,
+    PrefillSelector,
+    PyramidKv,
+    SinglePolicy,
+    SlidingWindow,
+    SnapKv,
+    StreamingLlm,
+    TopK,
+    single_policies,
+)
+from gatekeeper.domain.kv_budget import kept_by_layer
+from gatekeeper.domain.kv_config import (
+    Fp8,
     Int4,
     Int8,
     Kivi,
     KVConfig,
     KvQuant,
     Nf4,
-    NoEviction,
     NoQuantization,
-    PrefillSelector,
-    PyramidKv,
     Quantization,
-    SlidingWindow,
-    SnapKv,
-    StreamingLlm,
-    TopK,
     skipped_layers,
 )
 from gatekeeper.domain.kv_storage import KVQUANT_SPARED
@@ -65,7 +71,10 @@ def needs_rotary(config: KVConfig) -> str | None:
     """The scheme or the policy that works on what was before rotation, if there is one."""
     if isinstance(config.quantization, KvQuant):
         return config.quantization.scheme
-    return config.eviction.policy if isinstance(config.eviction, ExpectedAttention) else None
+    policies_before = (
+        part for _, part in single_policies(config.eviction) if isinstance(part, ExpectedAttention)
+    )
+    return next((part.policy for part in policies_before), None)
 
 
 def make_layer(config: KVConfig, geometry: Geometry, *, index: int) -> SequenceLayer:
@@ -74,8 +83,6 @@ def make_layer(config: KVConfig, geometry: Geometry, *, index: int) -> SequenceL
     scheme = NoQuantization() if plain else config.quantization
     make_keys, make_values = _stores(scheme, geometry, index)
     policy = _policy(config.eviction, geometry, index)
-    if index in skipped_layers(config.eviction):
-        policy = policies.KeepAll()
     return SequenceLayer(keys=make_keys(), values=make_values(), policy=policy)
 
 
@@ -127,8 +134,29 @@ def _kvquant(geometry: Geometry, index: int) -> tuple[Callable[[], Store], Calla
 
 
 def _policy(eviction: Eviction, geometry: Geometry, index: int) -> policies.Policy:
+    """What decides about the tokens of layer `index`."""
+    if index in skipped_layers(eviction):
+        return policies.KeepAll()
+    match eviction:
+        case PerLayer():
+            alike = eviction.by_policy(geometry.layers)
+            group, part = next((group, part) for group, part in alike if index in group)
+            return _single(part, geometry, layers=len(group), index=group.index(index))
+        case Composed(decode=decode):
+            first = _single(eviction.first, geometry, layers=geometry.layers, index=index)
+            bound = _single(decode, geometry, layers=geometry.layers, index=index)
+            assert isinstance(first, policies.HeavyHitters | policies.Selector)  # its type says so
+            assert isinstance(bound, policies.Window)
+            return policies.InTurn(prompt=first, decode=bound)
+        case _:
+            return _single(eviction, geometry, layers=geometry.layers, index=index)
+
+
+def _single(eviction: SinglePolicy, geometry: Geometry, *, layers: int, index: int) -> policies.Policy:
+    """The policy of one of `layers` layers, the lowest is 0, that have this one."""
+
     def budget(prompt_tokens: int) -> int:
-        return kept_by_layer(eviction, prompt_tokens, layers=geometry.layers)[index]
+        return kept_by_layer(eviction, prompt_tokens, layers=layers)[index]
 
     match eviction:
         case NoEviction():
