@@ -42,7 +42,7 @@ def test_a_config_and_a_policy_are_read(run: Run, tmp_path: Path) -> None:
     )
     policy = "{policy: streaming_llm, sinks: 4, window: 28}"
     result = run("memory", "--config", config, "--context", 100, "--scheme", "none", "--eviction", policy)
-    assert "streaming_llm(4, 28)  512         32           16.0 KiB" in result.stdout
+    assert "streaming_llm(4, 28)  512          32           16.0 KiB" in result.stdout
 
 
 def test_each_wrong_field_is_named_with_what_is_allowed(run: Run) -> None:
