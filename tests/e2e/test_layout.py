@@ -17,7 +17,7 @@ PHONE, LAPTOP, WALL = (
     {"width": 2560, "height": 1300},
 )
 SMALLEST_LETTERS_PX = 9
-PASSING_TIME = re.compile(r"\d+ (s|min|h) ago|now")
+PASSING_TIME = re.compile(r"[\d.]+ (s|min|h)\b( ago)?|now")
 MOST_SHIFTED = 0.05
 """Half of what counts as good; a table that arrives in pieces moves its columns by up to 0.02."""
 
