@@ -6,6 +6,7 @@ Written for lm-eval 0.4.13, whose `result_schema.py` names the fields; earlier o
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.importing.lm_eval_answers import Said, choice_probabilities, said_in
+from gatekeeper.importing.lm_eval_answers import Said, choice_probabilities, has_nan, said_in
 
 SUITE: Final = "accuracy"
 CORRECT: Final = "correct"
@@ -37,8 +38,9 @@ TEMPLATES: Final = ("chat_template_sha", "system_instruction_sha", "fewshot_as_m
 class Sample:
     """One item of a task as one answer filter saw it.
 
-    `values` by metric: None where lm-eval logs no single number. `right_choice_probability`: None but for multiple
-    choice. `document_id`: the item's own `id`, empty without one. `said`: question and answer as text.
+    `values` by metric: None where lm-eval logs no single number, NaN where one of the item's log-likelihoods is NaN.
+    `right_choice_probability`: None but for multiple choice. `document_id`: the item's own `id`, empty without one.
+    `said`: question and answer as text.
     """
 
     filter: str
@@ -106,15 +108,16 @@ def parse_sample(document: Mapping[str, Any]) -> Sample:
     listed = document.get("metrics")
     names = listed if isinstance(listed, list) else [key for key in document if key not in NOT_METRICS]
     item, shares = document.get("doc"), choice_probabilities(document)
+    values = {str(name): _number(document[name]) for name in names if isinstance(name, str) and name in document}
+    if has_nan(document):  # which choice is the largest of numbers and a NaN is an accident
+        values = {name: None if value is None else math.nan for name, value in values.items()}
     return Sample(
         filter=str(document.get("filter") or NO_FILTER),
         doc_hash=str(document["doc_hash"]),
         document_id=str(item.get("id") or "") if isinstance(item, Mapping) else "",
         prompt_hash=document.get("prompt_hash"),
         target_hash=document.get("target_hash"),
-        values={
-            str(name): _number(document[name]) for name in names if isinstance(name, str) and name in document
-        },
+        values=values,
         right_choice_probability=None if shares is None else shares[int(document["target"])],
         said=said_in(document, shares),
     )

@@ -43,6 +43,17 @@ def choice_probabilities(document: Mapping[str, Any]) -> list[float] | None:
     return [weight / total if total else math.nan for weight in weights]
 
 
+def has_nan(document: Mapping[str, Any]) -> bool:
+    """Whether a log-likelihood that the item was decided by is NaN.
+
+    Such a response is a pair of log-likelihood and greediness; a generated answer may well be the text `nan`.
+    """
+    responses = document.get("filtered_resps")
+    listed = responses if isinstance(responses, list) else []
+    pairs = [response for response in listed if isinstance(response, list | tuple) and len(response) == 2]
+    return any(str(score) == "nan" and str(greedy) in ("True", "False") for score, greedy in pairs)
+
+
 def said_in(document: Mapping[str, Any], shares: Sequence[float] | None) -> Said:
     """Question and answer of a logged sample; `shares` by choice, of multiple choice."""
     requests = _requests(document.get("arguments"))

@@ -75,9 +75,16 @@ def test_only_multiple_choice_with_a_known_answer_has_a_probability(
 
 def test_a_likelihood_that_is_no_number_makes_no_number_of_the_probability() -> None:
     responses = {"filtered_resps": [["nan", "False"], ["-0.1", "True"]], "target": "1"}
-    found = parse_sample(sample(1, acc=1.0) | responses).right_choice_probability
-    assert found is not None
-    assert math.isnan(found)
+    found = parse_sample(sample(1, acc=1.0) | responses)
+    assert found.right_choice_probability is not None
+    assert math.isnan(found.right_choice_probability)
+    assert math.isnan(found.values["acc"] or 0.0)
+
+
+def test_an_answer_that_says_nan_is_a_text_like_any_other() -> None:
+    for said in (["nan"], [["nan", "nan"]]):
+        logged = sample(1, exact_match=1.0) | {"filtered_resps": said}
+        assert parse_sample(logged).values == {"exact_match": 1.0}
 
 
 @pytest.mark.parametrize(
