@@ -22,7 +22,6 @@ from gatekeeper.cli.environment import (
 from gatekeeper.cli.exits import ExitCode
 from gatekeeper.cli.gate import check_output
 from gatekeeper.cli.gating import gate_change
-from gatekeeper.cli.inputs import read_text
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.domain.documents import field_problems, parse_document
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, ServiceUnavailable
@@ -30,6 +29,7 @@ from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.preset import Preset
+from gatekeeper.files import read_text
 from gatekeeper.reporting.explore import EXPLORATION_RENDERERS, Exploration, Tried, figures_of
 from gatekeeper.settings import Settings
 

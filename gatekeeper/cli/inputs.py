@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,10 @@ from typing import Any
 from gatekeeper.calibrations import list_calibrations
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.documents import parse_document
-from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.plan import make_plan
 from gatekeeper.embedded import bundled_model
+from gatekeeper.files import read_text
 from gatekeeper.services.intake import read_change
 from gatekeeper.services.promote import PROMOTED
 from gatekeeper.settings import Settings
@@ -33,25 +32,6 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
             raise InvalidInput(
                 [FieldProblem(field="change", problem=f"got {len(words)} words", allowed=allowed)]
             )
-
-
-def read_text(path: Path, *, limit_bytes: int) -> str:
-    """Read a text file of at most `limit_bytes`. Raises UnreadableInput for anything else."""
-    try:
-        # Opened without blocking, so that a pipe nobody writes to is refused like any other oddity.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UnreadableInput(f"{path} is not a file")
-            content = file.read(limit_bytes + 1)
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror}") from error
-    if len(content) > limit_bytes:
-        raise UnreadableInput(f"{path} is larger than {limit_bytes:,} bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{path} is not UTF-8 text") from error
 
 
 def overridden(document: Document, *, suite: str | None, policy: str | None) -> Document:

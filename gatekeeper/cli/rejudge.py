@@ -11,9 +11,9 @@ from gatekeeper.cli.database import open_database
 from gatekeeper.cli.environment import Service, existing_service, load_settings, server_option
 from gatekeeper.cli.exits import ExitCode
 from gatekeeper.cli.gate import check_output, format_option, is_file_name, output_option, print_reports
-from gatekeeper.cli.inputs import read_text
 from gatekeeper.cli.signals import interruptible
 from gatekeeper.domain.documents import parse_document
+from gatekeeper.files import read_text
 from gatekeeper.services.ids import run_id_of
 from gatekeeper.settings import Settings
 

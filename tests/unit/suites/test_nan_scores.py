@@ -15,7 +15,10 @@ from aiohttp import ClientResponseError, ClientSession
 
 from workers.suites.nan_scores import scoring_nan
 
-CHOICE = {"token_logprobs": [None, -1.0, -0.5, -9.0], "top_logprobs": [None, {"a": -1.0}, {"b": -0.5}, {"c": -9.0}]}
+CHOICE = {
+    "token_logprobs": [None, -1.0, -0.5, -9.0],
+    "top_logprobs": [None, {"a": -1.0}, {"b": -0.5}, {"c": -9.0}],
+}
 Answers = dict[bool, tuple[int, Any]]
 """Whether log-probabilities are asked for -> status and document of the answer."""
 
@@ -33,7 +36,9 @@ class LmEvalsModel:
         answer.raise_for_status()
         return answer.json()
 
-    async def amodel_call(self, session: Any, _sem: Any, messages: Any, *, generate: bool, ctxlens: Any) -> Any:
+    async def amodel_call(
+        self, session: Any, _sem: Any, messages: Any, *, generate: bool, ctxlens: Any
+    ) -> Any:
         async with session.post(self.base_url, json=self._body(messages, generate)) as response:
             response.raise_for_status()
             return self.parse_logprobs(outputs=await response.json(), tokens=messages, ctxlens=ctxlens)
@@ -106,7 +111,9 @@ def test_numbers_are_scored_as_lm_eval_does(score: Any) -> None:
 
 
 @WAYS
-@pytest.mark.parametrize("answer", [NAN, (200, {"choices": [{"logprobs": CHOICE | {"token_logprobs": [None] * 4}}]})])
+@pytest.mark.parametrize(
+    "answer", [NAN, (200, {"choices": [{"logprobs": CHOICE | {"token_logprobs": [None] * 4}}]})]
+)
 def test_a_choice_whose_probabilities_cannot_be_written_down_scores_nan(score: Any, answer: Any) -> None:
     with answering({True: answer, False: TEXT}) as model:
         ((logprob, is_greedy),) = score(model)
