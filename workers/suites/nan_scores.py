@@ -1,4 +1,4 @@
-"""lm-eval's model for completions, made to go on where the engine computed NaN: the choice that was asked for scores NaN.
+"""lm-eval's model for completions, made to go on where the engine computed NaN: such a choice scores NaN.
 
 JSON has no NaN. Some engines write null instead, others answer with a server error, which would end lm-eval: the run
 would be an ERROR, although the engine lives and the candidate alone may be to blame.
