@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.calibrations import list_calibrations
 from gatekeeper.catalog import get_policy, get_suite
 from gatekeeper.domain.documents import parse_document
-from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.plan import make_plan
 from gatekeeper.embedded import bundled_model
 from gatekeeper.files import read_text
@@ -26,12 +26,21 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
         case ["vllm", *_]:
             return {"command": list(words)}
         case [path]:
-            return parse_document(read_text(Path(path), limit_bytes=settings.max_body_bytes))
+            return read_document(Path(path), settings)
         case _:
             allowed = "one FILE, `-- vllm serve MODEL …`, or --detected"
             raise InvalidInput(
                 [FieldProblem(field="change", problem=f"got {len(words)} words", allowed=allowed)]
             )
+
+
+def read_document(path: Path, settings: Settings) -> Document:
+    """Read a JSON or YAML file. Raises UnreadableInput naming it."""
+    text = read_text(path, limit_bytes=settings.max_body_bytes)
+    try:
+        return parse_document(text)
+    except UnreadableInput as error:
+        raise UnreadableInput(f"{path}: {error.detail}") from error
 
 
 def overridden(document: Document, *, suite: str | None, policy: str | None) -> Document:
