@@ -8,7 +8,6 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.policy import Policy
@@ -30,6 +29,9 @@ EXPECTED = [
     ("metrics_missing", Verdict.INVALID, "cache_dtype: requested fp8_e4m3, effective not reported"),
     ("empty_answers", Verdict.INVALID, "the engine did not force the reference tokens"),
 ]
+
+
+ACCURACY = AccuracyProbe(probe="accuracy", tasks=("gk_facts",), items_per_task=3)
 
 
 @dataclass(kw_only=True)
@@ -86,8 +88,9 @@ def test_nan_is_a_failure_although_a_later_probe_could_not_measure(
     running: Running, baseline: MemoryArm
 ) -> None:
     plan = fake_plan()
-    free = FreeDecodeProbe(probe="free_decode", prompts=2, decode_tokens=256)
-    suite = plan.suite.model_copy(update={"probes": (*plan.suite.probes, free)})
+    suite = plan.suite.model_copy(
+        update={"probes": (*plan.suite.probes, ACCURACY)}
+    )  # its model has no tokenizer
     engine = FaultyFake(fault="nan_everywhere", running=running)
     report, run = judged(engine, plan.model_copy(update={"suite": suite}), baseline)
     assert run.arms["candidate"].failure is not None
@@ -103,9 +106,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="!").save_pretrained(folder)
     return str(folder)
-
-
-ACCURACY = AccuracyProbe(probe="accuracy", tasks=("gk_facts",), items_per_task=3)
 
 
 def with_accuracy(plan: Plan, source: str) -> Plan:
