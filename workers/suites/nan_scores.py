@@ -27,7 +27,8 @@ def scoring_nan(base: Any) -> Any:
             try:
                 return super().model_call(messages, generate=generate, **arguments)
             except requests.HTTPError as error:
-                if generate or error.response.status_code < 500 or not self._completes(messages):
+                status = 0 if error.response is None else error.response.status_code
+                if generate or status < 500 or not self._completes(messages):
                     raise
                 return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import requests
@@ -26,7 +26,8 @@ Answers = dict[bool, tuple[int, Any]]
 class LmEvalsModel:
     """What lm-eval's model for completions does with requests and answers."""
 
-    model, header, timeout = "m", {}, 10
+    model, timeout = "m", 10
+    header: ClassVar[dict[str, str]] = {}
 
     def __init__(self, url: str) -> None:
         self.base_url = url
