@@ -165,7 +165,8 @@ def read_settings(file: SampleFile) -> TaskSettings:
         return TaskSettings()
     try:
         # NaN as text: two of them are the same setting, though not the same number.
-        document = json.loads(read_text(paths[0], limit_bytes=RESULTS_LIMIT_BYTES), parse_constant=str)
+        logged = json.loads(read_text(paths[0], limit_bytes=RESULTS_LIMIT_BYTES), parse_constant=str)
+        document = json.loads(json.dumps(logged, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise UnreadableInput(f"{paths[0]} is not JSON") from error
     return parse_settings(document if isinstance(document, dict) else {}, file.task)

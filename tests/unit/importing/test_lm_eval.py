@@ -222,8 +222,10 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_what_the_results_say_is_taken_for_what_it_is(tmp_path: Path) -> None:
     said = {"acc": "no", "f1": [], "bleu": False}
-    results = {"higher_is_better": {"t": said}, "versions": {"t": math.nan}, "model_name": "\ud800"}
+    odd = {"model_name": "\ud800", "chat_template_sha": ["\ud801"]}
+    results = {"higher_is_better": {"t": said}, "versions": {"t": math.nan}, **odd}
     write(tmp_path, "t", [sample(1, acc=1.0)], results=results)
     settings = read_settings(list_sample_files(tmp_path)["t"])
     assert settings.higher_is_better == {"acc": None, "f1": None, "bleu": False}
-    assert (settings.compared["version"], settings.model) == ("NaN", "?")  # equal to itself, as NaN is not
+    assert settings.compared["version"] == "NaN"  # equal to itself, as the number is not
+    assert (settings.model, settings.compared["chat_template_sha"]) == ("?", ["?"])
