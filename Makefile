@@ -2,7 +2,9 @@
 #
 #   make run          environment, model, embedded service, three example changes gated, then the UI until Ctrl-C
 #   make run ONCE=1   the same, but stops after the verdicts
-#   make test         everything, including a gate on the real engine and a browser test
+#   make test         everything, including a gate on the real engine and a browser test; goes on after what fails
+#   make test-engine  of that, what runs on the real engine
+#   make test-others  of that, everything else
 #   make test-long    what takes real vLLM from ten minutes to an hour: every planted fault, engines taking turns
 #   make check        ruff, mypy, import directions, unit and architecture tests
 #   make docs         the documentation as a site, in build/docs
@@ -18,7 +20,7 @@ BOOTSTRAP = python=$$(sh scripts/python.sh) && "$$python" scripts/bootstrap.py
 STEP := sh scripts/step.sh
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test test-long check lint docs clean env
+.PHONY: run test test-engine test-others test-long check lint docs clean env
 .DEFAULT_GOAL := run
 .NOTPARALLEL:
 
@@ -29,7 +31,14 @@ run:
 test:
 	@$(BOOTSTRAP) env model browser
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST)
+	@$(MAKE) --no-print-directory --keep-going test-others test-engine
+
+# The real engine uses every core, so nothing runs beside it; the rest waits a good deal, so two processes share it.
+test-engine: env
+	@$(PYTEST) -m "not long and engine"
+
+test-others: env
+	@$(PYTEST) -m "not long and not engine" --numprocesses 2 --dist loadfile
 
 test-long:
 	@$(BOOTSTRAP) env model

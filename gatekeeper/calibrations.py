@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from gatekeeper.domain.calibration import Calibration
+from gatekeeper.domain.errors import UnreadableInput
+from gatekeeper.files import open_file
 
 METADATA: Final = "calibration"
 HEADER_LIMIT_BYTES: Final = 1_000_000
@@ -39,9 +41,9 @@ def list_calibrations(root: Path) -> tuple[Calibration, ...]:
 def read_calibration(path: Path) -> Calibration | None:
     """What identifies the calibration in a file; None for a file that is none, or of another version."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)) if length <= HEADER_LIMIT_BYTES else {}
         return Calibration.model_validate_json(header["__metadata__"][METADATA])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UnreadableInput, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -25,6 +25,7 @@ from gatekeeper.domain.verdict import Verdict
 from gatekeeper.event_stream import Event, parse_events
 
 Document = dict[str, Any]
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 DONE: Final = frozenset({RunState.FINISHED, RunState.CANCELLED})
 
 
@@ -76,13 +77,14 @@ class Client:
         self._sleep = sleep
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            # A proxy that the environment names is for the world outside this machine.
-            trust_env = not _is_loopback(self.url)
-            self._http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, trust_env=trust_env
-            )
+            address = httpx.URL(self.url)
         except httpx.InvalidURL as error:
             raise _bad_url(url) from error
+        if address.scheme not in ("http", "https"):
+            raise _bad_url(url)
+        # A proxy that the environment names is for the world outside this machine.
+        trust_env = address.host not in LOOPBACK
+        self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout_s, trust_env=trust_env)
 
     def __enter__(self) -> Self:
         return self
@@ -240,10 +242,6 @@ def _bad_url(url: str) -> InvalidInput:
     return InvalidInput(
         [FieldProblem(field="server", problem=f"{url!r} is no address", allowed="http://HOST:PORT")]
     )
-
-
-def _is_loopback(url: str) -> bool:
-    return httpx.URL(url).host in ("127.0.0.1", "::1", "localhost")
 
 
 def _document(response: httpx.Response) -> Document:

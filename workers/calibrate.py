@@ -21,6 +21,7 @@ from gatekeeper.domain.calibration import Calibration
 from gatekeeper.domain.errors import GatekeeperError, UnreadableInput
 from gatekeeper.domain.kv_config import KvQuant
 from gatekeeper.domain.kv_storage import kvquant_outliers
+from gatekeeper.files import read_text
 from gatekeeper.settings import Settings
 from workers.devices import reserve
 
@@ -30,6 +31,8 @@ MOST_TOKENS: Final = 8192
 FEWEST_TOKENS: Final = 1024
 """Fewer would leave too little of each channel to tell its outliers from the rest."""
 SHORTEST_PIECE: Final = 32
+LIMIT_BYTES: Final = 64_000_000
+"""Of one file of texts, of which only the first `MOST_TOKENS` count."""
 WAIT_SECONDS: Final = 60.0
 REFUSED: Final = 4
 
@@ -40,11 +43,8 @@ def read_texts(path: Path | None) -> list[str]:
         folder = files("workers.engines.reference") / "calibration_texts"
         entries = sorted((e for e in folder.iterdir() if e.name.endswith(".txt")), key=lambda e: e.name)
         return [entry.read_text(encoding="utf-8") for entry in entries]
-    try:
-        found = sorted(path.glob("*")) if path.is_dir() else [path]
-        texts = [text for each in found for text in _texts_of(each)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(f"texts: {path}: {error}") from error
+    found = sorted(path.glob("*")) if path.is_dir() else [path]
+    texts = [text for each in found for text in _texts_of(each)]
     if not texts:
         raise UnreadableInput(f"texts: {path} has none; allowed: a .jsonl or .txt file, or a folder of them")
     return texts
@@ -52,13 +52,19 @@ def read_texts(path: Path | None) -> list[str]:
 
 def _texts_of(path: Path) -> Iterator[str]:
     """The texts of one file; of JSON lines, each line's `text`."""
+    if path.suffix not in (".txt", ".jsonl"):
+        return
+    try:
+        content = read_text(path, limit_bytes=LIMIT_BYTES)
+    except UnreadableInput as error:
+        raise UnreadableInput(f"texts: {error.detail}") from error
     if path.suffix == ".txt":
-        yield path.read_text(encoding="utf-8")
-    elif path.suffix == ".jsonl":
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        yield content
+    else:
+        for number, line in enumerate(content.splitlines(), start=1):
             try:
                 text = json.loads(line)["text"]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise UnreadableInput(f"texts: {path} line {number} is no object with a text") from error
             if not isinstance(text, str):
                 raise UnreadableInput(f"texts: {path} line {number}: text is not a string")

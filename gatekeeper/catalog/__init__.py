@@ -16,22 +16,17 @@ from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.preset import Preset
 from gatekeeper.domain.suite import Suite
+from gatekeeper.files import read_text
 
 Document = TypeVar("Document", Policy, Preset, Suite)
 BUNDLED = Path(__file__).parent
 NAME: Final = TypeAdapter[str](Name)
-
-
-def read_text(path: Path) -> str:
-    """The text of a file. Raises UnreadableInput."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(f"{path.name}: {error}") from error
+LIMIT_BYTES: Final = 1_000_000
+"""Of one file of the catalog."""
 
 
 def _read(kind: type[Document], path: Path) -> Document:
-    text = read_text(path)
+    text = read_text(path, limit_bytes=LIMIT_BYTES)
     try:
         document = parse_document(text)
     except UnreadableInput as error:

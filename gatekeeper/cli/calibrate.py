@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from gatekeeper.cli.environment import load_settings
 from gatekeeper.cli.exits import ExitCode
 from gatekeeper.cli.known_models import find_model
+from gatekeeper.domain.documents import field_problems
+from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.kv_config import KvQuant
 
 
 @click.command()
@@ -36,9 +40,13 @@ def calibrate(
     It is quick where the same calibration has been made before; a change takes the one that was made last, or the one
     that its `calibration` names.
     """
-    del scheme  # there is one
+    _check(scheme=scheme, bits=bits, outlier_fraction=outlier_fraction)
     settings = load_settings()
     found, _ = find_model(model, settings)
+    if Path(found.source).is_absolute() and not Path(found.source).is_dir():
+        raise InvalidInput(
+            [FieldProblem(field="model", problem=f"{model}: there is no folder {found.source}")]
+        )
     command = [
         sys.executable, "-m", "workers.calibrate", found.name, "--source", found.source, "--bits", str(bits),
         "--outlier-fraction", repr(outlier_fraction),
@@ -50,3 +58,11 @@ def calibrate(
         environment["HF_HUB_OFFLINE"] = "1"
     ended = subprocess.run(command, check=False, env=environment).returncode
     ctx.exit(ended if ended in (ExitCode.PASS, ExitCode.REFUSED) else ExitCode.ERROR)
+
+
+def _check(**scheme: object) -> None:
+    """Refuse what no change could ask for. Raises InvalidInput."""
+    try:
+        KvQuant.model_validate(scheme)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, KvQuant)) from error

@@ -65,7 +65,7 @@ def detect(
     named = {"suite": suite, "policy": policy}
     extra = {key: value for key, value in named.items() if value is not None}
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
+        _make_folder(output)
     for number, change in enumerate(found, start=1):
         document = change.document | extra
         if output is not None:
@@ -77,6 +77,14 @@ def detect(
             click.echo(json.dumps(document, ensure_ascii=False))
         else:
             click.echo(("---\n" if number > 1 else "") + yaml.safe_dump(document, sort_keys=False), nl=False)
+
+
+def _make_folder(output: Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"{output} cannot be made: {error.strerror}"
+        raise InvalidInput([FieldProblem(field="output", problem=problem, allowed="a folder")]) from error
 
 
 def detected_changes(

@@ -22,9 +22,9 @@ from gatekeeper.cli.environment import (
 from gatekeeper.cli.exits import ExitCode
 from gatekeeper.cli.gate import check_output
 from gatekeeper.cli.gating import gate_change
-from gatekeeper.cli.inputs import read_text
+from gatekeeper.cli.inputs import read_document
 from gatekeeper.cli.signals import interruptible
-from gatekeeper.domain.documents import field_problems, parse_document
+from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, ServiceUnavailable
 from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.kv_config import KVConfig
@@ -97,7 +97,7 @@ def _preset(name: str | None, path: Path | None, settings: Settings) -> Preset:
         raise InvalidInput([FieldProblem(field="preset", problem=problem)])
     if path is None:
         return get_preset(name or "", extra=settings.catalog_dir)
-    document = parse_document(read_text(path, limit_bytes=settings.max_body_bytes))
+    document = read_document(path, settings)
     try:
         return Preset.model_validate({"name": path.stem} | document)
     except ValidationError as error:

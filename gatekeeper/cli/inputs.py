@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from gatekeeper.domain.documents import parse_document
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.plan import make_plan
 from gatekeeper.embedded import bundled_model
+from gatekeeper.files import read_text
 from gatekeeper.services.intake import read_change
 from gatekeeper.services.promote import PROMOTED
 from gatekeeper.settings import Settings
@@ -27,7 +26,7 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
         case ["vllm", *_]:
             return {"command": list(words)}
         case [path]:
-            return parse_document(read_text(Path(path), limit_bytes=settings.max_body_bytes))
+            return read_document(Path(path), settings)
         case _:
             allowed = "one FILE, `-- vllm serve MODEL …`, or --detected"
             raise InvalidInput(
@@ -35,23 +34,13 @@ def read_words(words: Sequence[str], settings: Settings) -> Document:
             )
 
 
-def read_text(path: Path, *, limit_bytes: int) -> str:
-    """Read a text file of at most `limit_bytes`. Raises UnreadableInput for anything else."""
+def read_document(path: Path, settings: Settings) -> Document:
+    """Read a JSON or YAML file. Raises UnreadableInput naming it."""
+    text = read_text(path, limit_bytes=settings.max_body_bytes)
     try:
-        # Opened without blocking, so that a pipe nobody writes to is refused like any other oddity.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UnreadableInput(f"{path} is not a file")
-            content = file.read(limit_bytes + 1)
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror}") from error
-    if len(content) > limit_bytes:
-        raise UnreadableInput(f"{path} is larger than {limit_bytes:,} bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{path} is not UTF-8 text") from error
+        return parse_document(text)
+    except UnreadableInput as error:
+        raise UnreadableInput(f"{path}: {error.detail}") from error
 
 
 def overridden(document: Document, *, suite: str | None, policy: str | None) -> Document:

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from gatekeeper.cli.database import open_database
 from gatekeeper.cli.environment import load_settings
-from gatekeeper.cli.inputs import read_text
 from gatekeeper.domain.documents import field_problems
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.kv_config import NoQuantization
 from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.plan import Model
+from gatekeeper.files import read_text
 from gatekeeper.reporting.text import columns
 from gatekeeper.services import models
 

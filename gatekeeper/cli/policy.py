@@ -13,6 +13,7 @@ from gatekeeper.domain.errors import GatekeeperError
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.policy_schema import policy_schema
 from gatekeeper.domain.sentence import demand
+from gatekeeper.files import read_text
 from gatekeeper.reporting.text import wrapped
 
 
@@ -41,7 +42,7 @@ def _description(name: str, extra: Path | None) -> str:
 def show(*, name: str) -> None:
     """Print a policy's file, to read or to start one's own from."""
     path = catalog.policy_path(name, extra=load_settings().catalog_dir)
-    click.echo(catalog.read_text(path), nl=False)
+    click.echo(read_text(path, limit_bytes=catalog.LIMIT_BYTES), nl=False)
 
 
 @policy.command()

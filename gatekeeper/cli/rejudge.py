@@ -11,9 +11,8 @@ from gatekeeper.cli.database import open_database
 from gatekeeper.cli.environment import Service, existing_service, load_settings, server_option
 from gatekeeper.cli.exits import ExitCode
 from gatekeeper.cli.gate import check_output, format_option, is_file_name, output_option, print_reports
-from gatekeeper.cli.inputs import read_text
+from gatekeeper.cli.inputs import read_document
 from gatekeeper.cli.signals import interruptible
-from gatekeeper.domain.documents import parse_document
 from gatekeeper.services.ids import run_id_of
 from gatekeeper.settings import Settings
 
@@ -70,7 +69,7 @@ def read_policy_words(policy: str, settings: Settings) -> str | dict[str, Any]:
     """The name as it is, or the file's document. Raises UnreadableInput."""
     if not is_file_name(policy):
         return policy
-    return parse_document(read_text(Path(policy), limit_bytes=settings.max_body_bytes))
+    return read_document(Path(policy), settings)
 
 
 def _verify(settings: Settings, run_id: str | None) -> ExitCode:

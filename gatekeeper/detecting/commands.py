@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ IMAGE: Final = "vllm-openai"
 YAML_ENDINGS: Final = (".yaml", ".yml")
 SCRIPT_ENDINGS: Final = (".sh", ".bash", ".service", ".env", "")
 MAX_NODES: Final = 100_000
+MAX_DEPTH: Final = 100
+MAX_FILLED: Final = 200_000
+"""Characters that a script's variables may stand for, all their uses together."""
 
 STACK_FLAGS: Final[Mapping[str, str]] = {
     "maxModelLen": "--max-model-len",
@@ -102,7 +105,9 @@ def _of_yaml(path: str, text: str) -> Iterator[Serving]:
 
 
 def _refuse_growth(path: str, text: str) -> None:
-    """Raise UnreadableInput for a file of more than MAX_NODES values, aliases counted as what they stand for.
+    """Raise UnreadableInput for a file nested deeper than MAX_DEPTH, or of more than MAX_NODES values.
+
+    Aliases count as what they stand for.
 
     Looks at the parser's events alone: merge keys are copied as soon as a document is constructed.
     """
@@ -124,6 +129,8 @@ def _refuse_growth(path: str, text: str) -> None:
             case yaml.CollectionEndEvent():
                 anchor, before = open_nodes.pop()
                 sizes[anchor or ""] = count - before
+        if len(open_nodes) > MAX_DEPTH:
+            raise UnreadableInput(f"{path}: nested deeper than {MAX_DEPTH}")
         if count > MAX_NODES:
             raise UnreadableInput(f"{path}: more than {MAX_NODES:,} values")
 
@@ -247,20 +254,20 @@ def _of_script(path: str, text: str) -> Iterator[Serving]:
 
     Raises UnreadableInput for a line that names the server and has no end.
     """
-    variables: dict[str, str] = {}
+    variables = _Variables(path=path)
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip().startswith("#"):
             continue
         try:
-            words = _split(_filled(line, variables))
+            words = _split(variables.filled(line))
         except ValueError as error:
             if _NAMES_SERVER.search(line):
                 raise UnreadableInput(f"{path}: a line that names the server: {error}") from error
             continue
         assigned = _assigned(words)
         for name, more, value in assigned:
-            filled = _filled(value, variables)  # one earlier in the same line, too
-            variables[name] = variables.get(name, "") + filled if more else filled
+            filled = variables.filled(value)  # one earlier in the same line, too
+            variables.values[name] = variables.values.get(name, "") + filled if more else filled
         served = () if assigned else _serve(words)
         if served:
             yield Serving(place="command", words=served)
@@ -273,5 +280,18 @@ def _assigned(words: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(one[1], one[2], one[3]) for one in found if one] if all(found) else []
 
 
-def _filled(line: str, variables: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), line)
+@dataclass(kw_only=True)
+class _Variables:
+    """A script's variables so far, and how many characters their uses stood for."""
+
+    path: str
+    values: dict[str, str] = field(default_factory=dict)
+    used: int = 0
+
+    def filled(self, text: str) -> str:
+        """The text with the values of known variables. Raises UnreadableInput for a script that grows without end."""
+        known = (self.values.get(found[1] or found[2], "") for found in _VARIABLE.finditer(text))
+        self.used += sum(map(len, known))
+        if self.used > MAX_FILLED:
+            raise UnreadableInput(f"{self.path}: its variables stand for more than {MAX_FILLED:,} characters")
+        return _VARIABLE.sub(lambda found: self.values.get(found[1] or found[2], found[0]), text)

@@ -47,14 +47,14 @@ class Comparison:
         return {
             "run_id": None,
             **self.report.model_dump(mode="json"),
-            "name": f"{candidate.path.name or candidate.path} against {baseline.path.name or baseline.path}",
+            "name": f"{candidate.shown_name} against {baseline.shown_name}",
             "state": RunState.FINISHED,
             "model": candidate.model,
             "suite": SUITE,
             "policy": self.policy.name,
             "change": {"suite": SUITE},
             "outputs": {
-                role: {"path": str(output.path), "model": output.model, "tasks": self._tasks(output)}
+                role: {"path": output.shown_path, "model": output.model, "tasks": self._tasks(output)}
                 for role, output in self.outputs.items()
             },
             "not_applicable": list(self.not_applicable),
@@ -197,7 +197,7 @@ def _notes(
     notes = [note for note in report.notes if note not in no_gain(report.deltas)]
     for role, output in outputs.items():
         model = f", model {output.model}" if output.model else ""
-        notes.append(f"{role}: {output.path}{model}")
+        notes.append(f"{role}: {output.shown_path}{model}")
         if role != "baseline" and output.path.resolve() == outputs["baseline"].path.resolve():
             notes.append(f"{role}: the same directory as the baseline, so nothing of it was compared.")
         if any(not task.settings.compared for task in output.tasks.values()):

@@ -6,6 +6,7 @@ Written for lm-eval 0.4.13, whose `result_schema.py` names the fields; earlier o
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,18 @@ from typing import Any, Final
 
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import Measurement
-from gatekeeper.importing.lm_eval_answers import Said, choice_probabilities, said_in
+from gatekeeper.domain.text import storable
+from gatekeeper.files import open_file, read_text
+from gatekeeper.importing.lm_eval_answers import Said, choice_probabilities, has_nan, right_choice, said_in
 
 SUITE: Final = "accuracy"
 CORRECT: Final = "correct"
 CHOICE_PROBABILITY: Final = "right_choice_probability"
 """What an item yields, under the names by which the domain's metrics find it."""
 FILE_NAME: Final = re.compile(r"samples_(?P<task>.+)_(?P<stamp>[^_]+)\.jsonl")
+LONGEST_LINE_BYTES: Final = 64_000_000
+RESULTS_LIMIT_BYTES: Final = 256_000_000
+"""Far beyond what lm-eval writes: what is longer is something else, and would fill the memory."""
 NO_FILTER: Final = "none"
 """What lm-eval calls the filter of a task without one."""
 NOT_METRICS: Final = frozenset(
@@ -37,8 +43,9 @@ TEMPLATES: Final = ("chat_template_sha", "system_instruction_sha", "fewshot_as_m
 class Sample:
     """One item of a task as one answer filter saw it.
 
-    `values` by metric: None where lm-eval logs no single number. `right_choice_probability`: None but for multiple
-    choice. `document_id`: the item's own `id`, empty without one. `said`: question and answer as text.
+    `values` by metric: None where lm-eval logs no single number, NaN where one of the item's log-likelihoods is NaN.
+    `right_choice_probability`: None but for multiple choice. `document_id`: the item's own `id`, empty without one.
+    `said`: question and answer as text.
     """
 
     filter: str
@@ -74,7 +81,7 @@ def list_sample_files(folder: Path) -> dict[str, SampleFile]:
     newest: dict[str, SampleFile] = {}
     for path in sorted(folder.rglob("samples_*.jsonl")):
         if name := FILE_NAME.fullmatch(path.name):
-            found = SampleFile(task=name["task"], stamp=name["stamp"], path=path)
+            found = SampleFile(task=storable(name["task"]), stamp=name["stamp"], path=path)
             if found.task not in newest or newest[found.task].stamp <= found.stamp:
                 newest[found.task] = found
     return newest
@@ -83,17 +90,22 @@ def list_sample_files(folder: Path) -> dict[str, SampleFile]:
 def read_samples(file: SampleFile) -> Iterator[Sample]:
     """The samples of a file in its order. Raises UnreadableInput naming file and line."""
     try:
-        with file.path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
+        with open_file(file.path) as lines:
+            pieces = iter(partial(lines.readline, LONGEST_LINE_BYTES + 1), b"")
+            for number, line in enumerate(pieces, start=1):
                 if line.strip():
                     yield _parse_line(line, f"{file.path}:{number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(f"{file.path}: {error}") from error
+    except OSError as error:
+        raise UnreadableInput(f"{file.path}: {error.strerror}") from error
 
 
-def _parse_line(line: str, place: str) -> Sample:
+def _parse_line(line: bytes, place: str) -> Sample:
+    if len(line) > LONGEST_LINE_BYTES:
+        raise UnreadableInput(f"{place} is longer than {LONGEST_LINE_BYTES:,} bytes")
     try:
-        document = json.loads(line)
+        document = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(f"{place} is not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise UnreadableInput(f"{place} is not JSON") from error
     if not isinstance(document, dict) or not isinstance(document.get("doc_hash"), str):
@@ -106,16 +118,21 @@ def parse_sample(document: Mapping[str, Any]) -> Sample:
     listed = document.get("metrics")
     names = listed if isinstance(listed, list) else [key for key in document if key not in NOT_METRICS]
     item, shares = document.get("doc"), choice_probabilities(document)
+    values = {
+        storable(name): _number(document[name])
+        for name in names
+        if isinstance(name, str) and name in document
+    }
+    if has_nan(document):  # which choice is the largest of numbers and a NaN is an accident
+        values = {name: None if value is None else math.nan for name, value in values.items()}
     return Sample(
-        filter=str(document.get("filter") or NO_FILTER),
-        doc_hash=str(document["doc_hash"]),
-        document_id=str(item.get("id") or "") if isinstance(item, Mapping) else "",
+        filter=storable(str(document.get("filter") or NO_FILTER)),
+        doc_hash=storable(str(document["doc_hash"])),
+        document_id=storable(str(item.get("id") or "")) if isinstance(item, Mapping) else "",
         prompt_hash=document.get("prompt_hash"),
         target_hash=document.get("target_hash"),
-        values={
-            str(name): _number(document[name]) for name in names if isinstance(name, str) and name in document
-        },
-        right_choice_probability=None if shares is None else shares[int(document["target"])],
+        values=values,
+        right_choice_probability=None if shares is None else shares[right_choice(document)],
         said=said_in(document, shares),
     )
 
@@ -147,9 +164,11 @@ def read_settings(file: SampleFile) -> TaskSettings:
     if not paths:
         return TaskSettings()
     try:
-        document = json.loads(paths[0].read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{paths[0]}: {error}") from error
+        # NaN as text: two of them are the same setting, though not the same number.
+        logged = json.loads(read_text(paths[0], limit_bytes=RESULTS_LIMIT_BYTES), parse_constant=str)
+        document = json.loads(json.dumps(logged, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{paths[0]} is not JSON") from error
     return parse_settings(document if isinstance(document, dict) else {}, file.task)
 
 
@@ -158,7 +177,7 @@ def parse_settings(document: Mapping[str, Any], task: str) -> TaskSettings:
     configuration = _part(document, "configs", task)
     model = document.get("model_name")
     return TaskSettings(
-        model=str(model) if model else None,
+        model=storable(str(model)) if model else None,
         compared={
             "version": _part(document, "versions").get(task),
             "num_fewshot": _part(document, "n-shot").get(task),
@@ -166,7 +185,10 @@ def parse_settings(document: Mapping[str, Any], task: str) -> TaskSettings:
             **{name: configuration.get(name) for name in COMPARED},
             **{name: document.get(name) or None for name in TEMPLATES},
         },
-        higher_is_better=_part(document, "higher_is_better", task),
+        higher_is_better={
+            storable(name): said if isinstance(said, bool) else None
+            for name, said in _part(document, "higher_is_better", task).items()
+        },
     )
 
 

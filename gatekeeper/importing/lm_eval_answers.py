@@ -33,14 +33,29 @@ def choice_probabilities(document: Mapping[str, Any]) -> list[float] | None:
         return None
     try:
         scores = [float(response[0]) for response in responses]
-        index = int(document["target"])
+        if not 0 <= right_choice(document) < len(scores):
+            return None
     except (TypeError, ValueError, KeyError, OverflowError):
-        return None
-    if not 0 <= index < len(scores):
         return None
     weights = [math.exp(score - max(scores)) for score in scores]
     total = sum(weights)
     return [weight / total if total else math.nan for weight in weights]
+
+
+def right_choice(document: Mapping[str, Any]) -> int:
+    """The index of the right choice. Raises TypeError, ValueError, KeyError or OverflowError where there is none."""
+    return int(document["target"])
+
+
+def has_nan(document: Mapping[str, Any]) -> bool:
+    """Whether a log-likelihood that the item was decided by is NaN.
+
+    Such a response is a pair of log-likelihood and greediness; a generated answer may well be the text `nan`.
+    """
+    responses = document.get("filtered_resps")
+    listed = responses if isinstance(responses, list) else []
+    pairs = [response for response in listed if isinstance(response, list | tuple) and len(response) == 2]
+    return any(str(score) == "nan" and str(greedy) in ("True", "False") for score, greedy in pairs)
 
 
 def said_in(document: Mapping[str, Any], shares: Sequence[float] | None) -> Said:
@@ -58,7 +73,7 @@ def said_in(document: Mapping[str, Any], shares: Sequence[float] | None) -> Said
     finite = all(math.isfinite(share) for share in shares)
     return Said(
         prompt=prompt,
-        expected=choices[int(target)],
+        expected=choices[right_choice(document)],
         text=ranked[0][0] if finite else "",
         options=tuple(ranked) if finite else (),
     )

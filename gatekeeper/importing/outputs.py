@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.policy import check_task_names
+from gatekeeper.domain.text import storable
 from gatekeeper.importing.lm_eval import (
     Sample,
     SampleFile,
@@ -51,6 +52,16 @@ class Output:
     path: Path
     model: str | None
     tasks: Mapping[str, TaskOutput]
+
+    @property
+    def shown_path(self) -> str:
+        """The path as text, which a directory's name need not be."""
+        return storable(str(self.path))
+
+    @property
+    def shown_name(self) -> str:
+        """The directory's own name as text."""
+        return storable(self.path.name) or self.shown_path
 
 
 def read_output(path: Path, *, field: str, tasks: Collection[str] = ()) -> Output:

@@ -10,16 +10,13 @@ from sqlalchemy import BigInteger, Dialect, Float, MetaData, Text, TypeDecorator
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.orm import DeclarativeBase
 
+from gatekeeper.domain.text import storable
+
 Json: TypeAlias = dict[str, Any]
 JsonList: TypeAlias = list[Any]
 
 NOW = func.clock_timestamp()
 """The database's clock. All times are its times, so the clocks of API and worker machines need not agree."""
-
-
-def storable(text: str) -> str:
-    """Return `text` with what PostgreSQL cannot hold (NUL, lone surrogates) replaced by U+FFFD and `?`."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 class StorableText(TypeDecorator[str]):

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
 from gatekeeper.domain.errors import ServiceUnavailable
-from gatekeeper.storage.base import storable
+from gatekeeper.domain.text import storable
 
 Sessions: TypeAlias = sessionmaker[Session]
 

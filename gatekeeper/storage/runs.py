@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, defer
 from gatekeeper.domain.errors import LeaseLost, NotFound
 from gatekeeper.domain.plan import Plan
 from gatekeeper.domain.run import RunState
-from gatekeeper.storage.base import NOW, storable
+from gatekeeper.domain.text import storable
+from gatekeeper.storage.base import NOW
 from gatekeeper.storage.codec import dump_plan
 from gatekeeper.storage.tables import RunRow
 

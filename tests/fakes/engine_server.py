@@ -71,6 +71,8 @@ class Handler(BaseHTTPRequestHandler):
             )
         elif self.path == "/v1/models":
             self._answer(json.dumps({"data": [{"id": "m", "max_model_len": self.options.max_model_len}]}))
+        elif self.path == "/tokenizer_info":  # which lm-eval asks for, and vLLM does not serve unless told to
+            self.send_error(404)
         else:
             self._answer("ok")
 

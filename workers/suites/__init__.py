@@ -21,7 +21,7 @@ from gatekeeper.domain.probes import (
 )
 from gatekeeper.domain.speed_probe import PerformanceProbe
 from workers.engines.errors import Unsupported
-from workers.suites import accuracy, fidelity, free_decode, modes, performance, saturated
+from workers.suites import accuracy, fidelity, free_decode, modes, operator_tasks, performance, saturated
 from workers.suites.base import Bench
 from workers.suites.context import retrieval
 
@@ -68,7 +68,7 @@ def data_files(tasks_dir: Path | None) -> Iterator[tuple[str, bytes]]:
     yield from _walk(here / "texts", "texts")
     yield from _walk(here / "tasks", "tasks")
     if tasks_dir is not None:
-        yield from _walk(tasks_dir, "operator")
+        yield from ((f"operator/{name}", content) for name, content in operator_tasks.read_files(tasks_dir))
 
 
 def code_files() -> Iterator[tuple[str, bytes]]:

@@ -22,7 +22,8 @@ from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.importing import lm_eval
 from workers.engines.errors import ProbeFailed
 from workers.suites.base import ANSWERS, Bench, exercised
-from workers.suites.items import BUNDLED_TASKS, Batch, all_bundled, batches, workload
+from workers.suites.items import BUNDLED_NAMES, BUNDLED_TASKS, Batch, all_bundled, batches, workload
+from workers.suites.operator_tasks import copy_tasks
 from workers.suites.tool import run_tool
 
 SUITE = lm_eval.SUITE
@@ -125,7 +126,7 @@ def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, A
             "timeout": int(bench.server.stall_seconds),
         },
         "tasks": probe.tasks,
-        "include_path": str(task_folder(bench)),
+        "include_path": str(BUNDLED_TASKS if follow.batches else task_folder(bench)),
         "bundled_only": bool(follow.batches),
         "forced_choices": bench.server.plan.engine == "reference",
         "batches": follow.batches or [None],
@@ -136,12 +137,18 @@ def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, A
 
 
 def task_folder(bench: Bench) -> Path:
-    """Where lm-eval finds local tasks: it takes one folder, so the operator's tasks are copied beside the bundled."""
+    """Where lm-eval finds local tasks: it takes one folder, so the operator's tasks are copied beside the bundled.
+
+    Raises ProbeFailed naming a file of the operator's that can't be used.
+    """
     if bench.tasks_dir is None:
         return BUNDLED_TASKS
     merged = bench.workdir / "tasks"
-    shutil.copytree(bench.tasks_dir, merged / "operator", dirs_exist_ok=True)
     shutil.copytree(BUNDLED_TASKS, merged / "bundled", dirs_exist_ok=True)
+    try:
+        copy_tasks(bench.tasks_dir, merged / "operator", taken=BUNDLED_NAMES)
+    except UnreadableInput as error:
+        raise ProbeFailed(error.detail) from error
     return merged
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, Final, assert_never
@@ -27,6 +27,7 @@ from workers.engines.token_ids import token_id
 from workers.suites.base import Bench, exercised, in_parallel
 from workers.suites.degeneration import distinct_share, is_sound, valid_records
 from workers.suites.documents import bundled_texts
+from workers.suites.scoring import completes
 from workers.suites.tool_calls import tool_prompt, valid_calls
 
 SUITE: Final = "free_decode"
@@ -35,6 +36,7 @@ RECORDS: Final = 5
 """Lines of an answer that must be records; a good one has many more."""
 CALLS: Final = 2
 """Tool calls of an answer that must be valid; small models leave the format soon after."""
+NO_FIGURES: Final = "the engine could not write its log-probabilities down"
 PROSE_CHARACTERS: Final = 400
 TEMPERATURE: Final = 0.7
 ITEMS: Final = (
@@ -118,7 +120,10 @@ def _record(rng: Random, number: int) -> str:
 
 
 def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[list[Measurement], Answer]:
-    """Have one prompt continued. Raises ProbeFailed if the engine refuses."""
+    """Have one prompt continued. Raises ProbeFailed if the engine refuses.
+
+    One whose log-probabilities could not be written down, as where the engine computed NaN, has no figures.
+    """
     body: dict[str, object] = {
         "model": server.plan.model.name, "prompt": prompt.text, "max_tokens": probe.decode_tokens,
         "temperature": TEMPERATURE, "ignore_eos": True, "logprobs": 1, "return_tokens_as_token_ids": True,
@@ -127,14 +132,20 @@ def continued(probe: FreeDecodeProbe, server: Server, prompt: Prompt) -> tuple[l
     try:
         answer: Any = server.post("/v1/completions", body)
     except httpx.HTTPStatusError as error:
-        raise ProbeFailed(f"{prompt.item_id}: {error.response.text[:300]}") from error
+        if not (error.response.is_server_error and completes(server, prompt.text)):
+            raise ProbeFailed(f"{prompt.item_id}: {error.response.text[:300]}") from error
+        rows = measurements_of(prompt, "", [], probe.stretches)
+        return [replace(row, value=None, reason=NO_FIGURES) for row in rows], _said(prompt, "")
     choice = answer["choices"][0]
     tokens = [token_id(token) for token in choice["logprobs"]["tokens"]]
-    said = Answer(
+    return measurements_of(prompt, choice["text"], tokens, probe.stretches), _said(prompt, choice["text"])
+
+
+def _said(prompt: Prompt, text: str) -> Answer:
+    return Answer(
         suite=SUITE, mode="cold", item_id=prompt.item_id, prompt=excerpt(prompt.text, MOST_PROMPT), expected=None,
-        text=excerpt(choice["text"], MOST_TEXT),
+        text=excerpt(text, MOST_TEXT),
     )  # fmt: skip
-    return measurements_of(prompt, choice["text"], tokens, probe.stretches), said
 
 
 def measurements_of(

@@ -14,6 +14,7 @@ from gatekeeper.domain.item_order import batch_ends, item_order
 from gatekeeper.domain.probes import AccuracyProbe
 
 BUNDLED_TASKS: Final = Path(__file__).parent / "tasks"
+BUNDLED_NAMES: Final = frozenset(path.stem for path in BUNDLED_TASKS.glob("*.jsonl"))
 
 Batch = Mapping[str, list[int]]
 """Task -> indices of its items, ascending as lm-eval needs them."""

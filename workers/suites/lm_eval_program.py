@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.suites.forced_choices import forcing
+from workers.suites.nan_scores import scoring_nan
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     from lm_eval.tasks import TaskManager
 
     kind = get_model("local-completions")
-    kind = forcing(kind) if request["forced_choices"] else kind
+    kind = scoring_nan(forcing(kind) if request["forced_choices"] else kind)
     model = kind.create_from_arg_obj(request["model_args"])
     manager = TaskManager(include_path=request["include_path"], include_defaults=not request["bundled_only"])
     for number, batch in enumerate(request["batches"]):

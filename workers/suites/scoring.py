@@ -94,19 +94,14 @@ def _answer(server: Server, document: Document, body: Mapping[str, object]) -> A
         refusal = f"{document.item_id}: {error.response.text[:300]}"
         if not error.response.is_server_error:
             raise Unsupported(refusal) from error
-        if _completes(server, document):
+        if completes(server, list(document.prompt)):
             return None
         raise ProbeFailed(refusal) from error
 
 
-def _completes(server: Server, document: Document) -> bool:
-    """Whether the engine answers the same prompt when it need not write log-probabilities."""
-    body = {
-        "model": server.plan.model.name,
-        "prompt": list(document.prompt),
-        "max_tokens": 1,
-        "temperature": 0.0,
-    }
+def completes(server: Server, prompt: str | list[int]) -> bool:
+    """Whether the engine answers a prompt when it need not write log-probabilities."""
+    body = {"model": server.plan.model.name, "prompt": prompt, "max_tokens": 1, "temperature": 0.0}
     try:
         server.post("/v1/completions", body)
     except httpx.HTTPStatusError:

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from gatekeeper.domain.free_decode import FreeDecodeProbe
+from gatekeeper.domain.judge import judge
+from gatekeeper.domain.plan import Plan
+from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.marked import marked_processes
 from tests.fakes.engine import FakeEngine, MemoryArm, MemoryRun, fake_plan
@@ -24,6 +29,9 @@ EXPECTED = [
     ("metrics_missing", Verdict.INVALID, "cache_dtype: requested fp8_e4m3, effective not reported"),
     ("empty_answers", Verdict.INVALID, "the engine did not force the reference tokens"),
 ]
+
+
+ACCURACY = AccuracyProbe(probe="accuracy", tasks=("gk_facts",), items_per_task=3)
 
 
 @dataclass(kw_only=True)
@@ -80,12 +88,60 @@ def test_nan_is_a_failure_although_a_later_probe_could_not_measure(
     running: Running, baseline: MemoryArm
 ) -> None:
     plan = fake_plan()
-    free = FreeDecodeProbe(probe="free_decode", prompts=2, decode_tokens=256)
-    suite = plan.suite.model_copy(update={"probes": (*plan.suite.probes, free)})
+    suite = plan.suite.model_copy(
+        update={"probes": (*plan.suite.probes, ACCURACY)}
+    )  # its model has no tokenizer
     engine = FaultyFake(fault="nan_everywhere", running=running)
     report, run = judged(engine, plan.model_copy(update={"suite": suite}), baseline)
     assert run.arms["candidate"].failure is not None
     assert (report.verdict, "no finite value" in report.sentence) == (Verdict.FAIL, True), report.sentence
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a tokenizer for lm-eval, which needs a model's own."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    letters = {letter: number for number, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    pieces = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="!").save_pretrained(folder)
+    return str(folder)
+
+
+def with_accuracy(plan: Plan, source: str) -> Plan:
+    """A plan that measures accuracy alone, of a model with that source."""
+    policy = plan.policy.model_dump() | {
+        "rules": [{"metric": "accuracy", "max_drop": 0.05, "reason": "a test"}]
+    }
+    model = plan.candidate.model.model_copy(update={"source": source})
+    changed = {
+        arm: getattr(plan, arm).model_copy(update={"model": model}) for arm in ("baseline", "candidate")
+    }
+    suite = plan.suite.model_copy(update={"probes": (ACCURACY,)})
+    return plan.model_copy(update={"suite": suite, "policy": Policy.model_validate(policy), **changed})
+
+
+def test_nan_that_accuracy_meets_first_is_a_failure_unless_the_baseline_has_it_too(
+    running: Running, baseline: MemoryArm, tokenizer: str
+) -> None:
+    plan = with_accuracy(fake_plan(), tokenizer)
+    _, run = judged(FaultyFake(fault="nan_everywhere", running=running), plan, baseline)
+    candidate = run.arms["candidate"]
+    assert candidate.failure is None
+    assert {(row.metric, row.value, row.reason) for row in candidate.rows} == {
+        ("correct", None, "the engine returned nan"),
+        ("right_choice_probability", None, "the engine returned nan"),
+    }
+    both = judge(
+        plan, run.records | {"baseline": replace(run.records["baseline"], measurements=tuple(candidate.rows))}
+    )
+    sound = tuple(replace(row, value=1.0, reason=None) for row in candidate.rows)
+    broken = judge(plan, run.records | {"baseline": replace(run.records["baseline"], measurements=sound)})
+    assert (broken.verdict, "no finite value for 3 items" in broken.sentence) == (Verdict.FAIL, True), (
+        broken.sentence
+    )
+    assert both.verdict is not Verdict.FAIL, both.sentence
+    assert "the baseline itself has no finite value" in both.findings[0].detail
 
 
 def test_a_stall_meets_its_deadline_and_counts_against_the_candidate_the_second_time(

@@ -70,3 +70,22 @@ def test_showing_what_cannot_be_read_is_refused(
     result = run("policy", "show", "odd")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "odd.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["policies", "suites", "presets"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_refused_by_its_name_without_waiting(
+    tmp_path: Path, kind: str, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / kind / "odd.yaml"
+    path.parent.mkdir()
+    make(path)
+    get = {"policies": catalog.get_policy, "suites": catalog.get_suite, "presets": catalog.get_preset}[kind]
+    with pytest.raises(UnreadableInput, match=f"{path} is not a file"):
+        get("odd", extra=tmp_path)
+
+
+def test_a_file_larger_than_any_of_the_catalog_is_refused_before_it_is_parsed(policies: Path) -> None:
+    (policies / "mine.yaml").write_text(POLICY + "#" * catalog.LIMIT_BYTES)
+    with pytest.raises(UnreadableInput, match=r"mine\.yaml is larger than 1,000,000 bytes"):
+        catalog.get_policy("mine", extra=policies.parent)

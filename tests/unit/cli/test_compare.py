@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -88,3 +89,9 @@ def test_different_prompts_are_refused_naming_task_and_count(run: Run, tmp_path:
     result = run("compare", first, second, "--policy", "default")
     assert result.exit_code == 4
     assert "candidate: t: 9 of 9 items have other prompts (prompt_hash)" in result.stderr
+
+
+def test_an_output_in_a_folder_whose_name_is_no_text_is_compared(logs: dict[str, Path], run: Run) -> None:
+    odd = logs["good"].rename(logs["good"].with_name(os.fsdecode(b"odd\xff")))
+    result = run("compare", odd, odd, "--policy", "default")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "PASS  odd? against odd?")

@@ -54,6 +54,44 @@ def test_a_bad_file_is_refused_naming_what_is_wrong(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("words", [("gate",), ("plan",), ("explore", "smollm2-135m", "--candidates")])
+def test_a_file_that_is_no_document_is_refused_by_its_name(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text("[]")
+    result = run(*words, path)
+    assert result.exit_code == 4
+    assert f"{path}: expected a mapping of fields" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [(("--outlier-fraction", "nan"), "outlier_fraction: "), ((), "model: smollm2-135m: there is no folder ")],
+)
+def test_a_calibration_that_cannot_be_made_is_refused(run: Run, words: tuple[str, ...], field: str) -> None:
+    result = run("calibrate", "smollm2-135m", "--bits", "3", *words)
+    assert result.exit_code == 4
+    assert field in result.stderr
+
+
+@pytest.mark.parametrize("url", ["ftp://here", "here:8800", "::"])
+def test_a_server_that_is_no_address_is_refused_at_once(run: Run, url: str) -> None:
+    result = run("explore", "smollm2-135m", "--preset", "edge", "--server", url)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert f"server: {url!r} is no address" in result.stderr
+
+
+@pytest.mark.parametrize("output", ["/proc/none/x", "/dev/null/x"])
+def test_changes_cannot_be_written_where_no_folder_can_be_made(
+    run: Run, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.setattr("gatekeeper.cli.detect.detected_changes", lambda *_, **__: [])
+    result = run("detect", "--output", output)
+    assert result.exit_code == 4
+    assert f"output: {output} cannot be made" in result.stderr
+
+
 def test_a_missing_file_is_refused(run: Run, tmp_path: Path) -> None:
     result = run("gate", tmp_path / "none.yaml")
     assert result.exit_code == 4

@@ -204,6 +204,21 @@ def test_a_file_that_grows_when_read_is_refused_before_it_is(text: str) -> None:
         serving_commands("bomb.yaml", text)
 
 
+@pytest.mark.parametrize(
+    "nested", ["[" * 100_000, "{a: " * 5_000, "".join("\n" + " " * n + "a:" for n in range(200))]
+)
+def test_a_file_that_is_nested_without_end_is_refused_at_once(nested: str) -> None:
+    with pytest.raises(UnreadableInput, match=r"deep\.yaml: nested deeper than"):
+        serving_commands("deep.yaml", f"vllm: {nested}")
+
+
+@pytest.mark.parametrize("line", ["A=$A$A", "A+=$A", "B=$A; A=$B$B"])
+def test_a_script_whose_variables_grow_without_end_is_refused_at_once(line: str) -> None:
+    script = "\n".join(["A=vllm", *[line] * 1_000, "vllm serve $A"])
+    with pytest.raises(UnreadableInput, match=r"run\.sh: its variables stand for more than"):
+        serving_commands("run.sh", script)
+
+
 def test_a_value_that_holds_itself_is_refused() -> None:
     with pytest.raises(UnreadableInput, match="holds itself"):
         serving_commands("loop.yaml", "vllm: &a [*a]")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper.domain.errors import UnreadableInput
+from gatekeeper.importing import lm_eval
 from gatekeeper.importing.lm_eval import (
     SampleFile,
     list_sample_files,
@@ -75,9 +78,26 @@ def test_only_multiple_choice_with_a_known_answer_has_a_probability(
 
 def test_a_likelihood_that_is_no_number_makes_no_number_of_the_probability() -> None:
     responses = {"filtered_resps": [["nan", "False"], ["-0.1", "True"]], "target": "1"}
-    found = parse_sample(sample(1, acc=1.0) | responses).right_choice_probability
-    assert found is not None
-    assert math.isnan(found)
+    found = parse_sample(sample(1, acc=1.0) | responses)
+    assert found.right_choice_probability is not None
+    assert math.isnan(found.right_choice_probability)
+    assert math.isnan(found.values["acc"] or 0.0)
+
+
+def test_an_answer_that_says_nan_is_a_text_like_any_other() -> None:
+    for said in (["nan"], [["nan", "nan"]]):
+        logged = sample(1, exact_match=1.0) | {"filtered_resps": said}
+        assert parse_sample(logged).values == {"exact_match": 1.0}
+
+
+@pytest.mark.parametrize(("target", "share"), [(True, 1), (1.7, 1), (" 1 ", 1), ("0", 0)])
+def test_the_right_choice_is_the_same_in_figures_and_words(target: object, share: int) -> None:
+    arguments = {f"gen_args_{n}": {"arg_0": "q", "arg_1": option} for n, option in enumerate("ab")}
+    found = parse_sample(
+        sample(1, acc=1.0) | {"filtered_resps": CHOICES, "arguments": arguments, "target": target}
+    )
+    assert found.said.expected == "ab"[share]
+    assert found.right_choice_probability == dict(found.said.options)["ab"[share]]
 
 
 @pytest.mark.parametrize(
@@ -165,3 +185,47 @@ def test_values_of_another_kind_are_no_figures_and_no_crash(odd: dict[str, Any])
     logged = sample(1, acc=1.0) | {"filtered_resps": CHOICES} | odd
     found = parse_sample(json.loads(json.dumps(logged)))
     assert found.right_choice_probability is None or "target" not in odd
+
+
+def test_names_that_are_no_text_are_made_such(tmp_path: Path) -> None:
+    odd = {
+        "doc_hash": "\ud800",
+        "filter": "\0",
+        "doc": {"id": "\udfff"},
+        "metrics": ["\ud801"],
+        "\ud801": 1.0,
+    }
+    found = parse_sample(sample(1) | odd)
+    assert (found.doc_hash, found.filter, found.document_id, found.values) == ("?", "\ufffd", "?", {"?": 1.0})
+    (tmp_path / os.fsdecode(b"samples_\xff_1.jsonl")).touch()
+    assert list(list_sample_files(tmp_path)) == ["?"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+@pytest.mark.parametrize("name", ["samples_t_1.jsonl", "results_1.json"])
+def test_what_is_no_file_is_refused_by_its_name_without_waiting(
+    tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    make(tmp_path / name)
+    file = SampleFile(task="t", stamp="1", path=tmp_path / "samples_t_1.jsonl")
+    with pytest.raises(UnreadableInput, match=f"{name} is not a file"):
+        list(read_samples(file)) if name.startswith("samples") else read_settings(file)
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm_eval, "LONGEST_LINE_BYTES", 1_000)
+    path = tmp_path / "samples_t_1.jsonl"
+    path.write_text(json.dumps(sample(1, acc=1.0)) + "\n" + "x" * 1_001)
+    with pytest.raises(UnreadableInput, match=r"samples_t_1\.jsonl:2 is longer than 1,000 bytes"):
+        list(read_samples(SampleFile(task="t", stamp="1", path=path)))
+
+
+def test_what_the_results_say_is_taken_for_what_it_is(tmp_path: Path) -> None:
+    said = {"acc": "no", "f1": [], "bleu": False}
+    odd = {"model_name": "\ud800", "chat_template_sha": ["\ud801"]}
+    results = {"higher_is_better": {"t": said}, "versions": {"t": math.nan}, **odd}
+    write(tmp_path, "t", [sample(1, acc=1.0)], results=results)
+    settings = read_settings(list_sample_files(tmp_path)["t"])
+    assert settings.higher_is_better == {"acc": None, "f1": None, "bleu": False}
+    assert settings.compared["version"] == "NaN"  # equal to itself, as the number is not
+    assert (settings.model, settings.compared["chat_template_sha"]) == ("?", ["?"])

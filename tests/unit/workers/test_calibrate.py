@@ -1,6 +1,7 @@
 """The texts that a model is calibrated on."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_file_or_a_folder_of_texts_is_read_in_the_order_of_names(tmp_path: Pat
         ("a.jsonl", '{"text": "x"}\n{"body": "y"}', "line 2"),
         ("a.jsonl", "{", "line 1"),
         ("a.jsonl", '{"text": 5}', "not a string"),
-        ("a.txt", "\udcff", "utf-8"),
+        ("a.txt", "\udcff", "UTF-8"),
         ("a.csv", "x", "has none"),
     ],
 )
@@ -39,6 +40,22 @@ def test_what_holds_no_texts_is_refused(tmp_path: Path, name: str, content: str,
     path = tmp_path / name
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(UnreadableInput, match=reason):
+        read_texts(path)
+
+
+@pytest.mark.parametrize("name", ["texts", "texts/a.txt", "texts/a.jsonl"])
+def test_a_pipe_among_the_texts_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
+    (tmp_path / "texts").mkdir()
+    pipe = tmp_path / (name if "." in name else f"{name}/a.txt")
+    os.mkfifo(pipe)
+    with pytest.raises(UnreadableInput, match=f"{pipe} is not a file"):
+        read_texts(tmp_path / name)
+
+
+def test_a_line_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UnreadableInput, match="line 1"):
         read_texts(path)
 
 

@@ -10,12 +10,13 @@ import httpx
 import pytest
 
 from gatekeeper.domain.change import Deployment
+from gatekeeper.domain.free_decode import FreeDecodeProbe
 from gatekeeper.domain.measurement import Measurement, Stop
 from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
-from workers.suites import accuracy, items, scoring
+from workers.suites import accuracy, free_decode, items, scoring
 from workers.suites.base import Bench
 from workers.suites.documents import Document
 from workers.suites.lm_eval_program import write_samples
@@ -198,3 +199,20 @@ def test_an_engine_that_cannot_write_its_logprobs_down_gives_a_trace_without_num
 def test_an_engine_that_answers_nothing_at_all_is_no_measurement() -> None:
     with pytest.raises(ProbeFailed, match="Out of range"):
         scoring.score_forced(NanServer(completes=False), DOCUMENT, mode="cold", top_k=2)  # type: ignore[arg-type]
+
+
+FREE = FreeDecodeProbe(probe="free_decode", prompts=2, decode_tokens=256)
+
+
+def test_free_text_of_an_engine_that_cannot_write_its_logprobs_down_has_no_figures() -> None:
+    (prompt, *_) = free_decode.prompts_of(FREE)
+    rows, said = free_decode.continued(FREE, NanServer(completes=True), prompt)  # type: ignore[arg-type]
+    assert {row.metric for row in rows} >= {"sound", "distinct_share"}
+    assert {(row.value, row.reason) for row in rows} == {(None, free_decode.NO_FIGURES)}
+    assert said.text == ""
+
+
+def test_free_text_of_an_engine_that_answers_nothing_at_all_is_no_measurement() -> None:
+    (prompt, *_) = free_decode.prompts_of(FREE)
+    with pytest.raises(ProbeFailed, match="Out of range"):
+        free_decode.continued(FREE, NanServer(completes=False), prompt)  # type: ignore[arg-type]

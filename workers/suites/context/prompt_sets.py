@@ -15,11 +15,14 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gatekeeper.domain.base import Closed
+from gatekeeper.domain.errors import UnreadableInput
+from gatekeeper.files import read_text
 from workers.engines.errors import ProbeFailed
 from workers.suites.context.draft import Draft, Message, Part
 from workers.suites.context.items import Item, Tokenizer, write_item
 
 FOLDER = "prompts"
+LIMIT_BYTES = 256_000_000
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -66,9 +69,10 @@ class PromptSet:
             raise ProbeFailed(f"{self.name}: the operator has set no folder of tasks (GATEKEEPER_TASKS_DIR)")
         path = self.folder / FOLDER / f"{self.name}.jsonl"
         try:
-            rows = [row for row in path.read_text(encoding="utf-8").splitlines() if row.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise ProbeFailed(f"{FOLDER}/{path.name}: {error}") from error
+            text = read_text(path, limit_bytes=LIMIT_BYTES)
+        except UnreadableInput as error:
+            raise ProbeFailed(error.detail) from error
+        rows = [row for row in text.splitlines() if row.strip()]
         if len(rows) < self.count:
             raise ProbeFailed(f"{FOLDER}/{path.name} has {len(rows)} lines, the suite asks for {self.count}")
         return [_parse(row, path.name, number) for number, row in enumerate(rows[: self.count], start=1)]
@@ -81,7 +85,7 @@ def _parse(row: str, name: str, number: int) -> Line:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ProbeFailed(f"{name}, line {number}: {where}: {first['msg']}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProbeFailed(f"{name}, line {number} is not JSON: {error}") from error
 
 
