@@ -60,7 +60,7 @@ def forcing(base: Any) -> Any:
 
 
 def request(model: str, tokens: Sequence[int], context: int) -> dict[str, Any]:
-    """What is asked for an item whose first `context` tokens are its prompt, which no other item's shares a cache with."""
+    """What is asked for an item whose first `context` tokens are its prompt; no item is read from another's cache."""
     return {
         "model": model, "prompt": list(tokens[:context]), "max_tokens": len(tokens) - context, "temperature": 0,
         "logprobs": 1, "ignore_eos": True, "return_tokens_as_token_ids": True,

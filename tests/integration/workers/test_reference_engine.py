@@ -27,7 +27,7 @@ from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.execute import Bounds, Job, execute
 from workers.suites import accuracy
-from workers.suites.base import Bench
+from workers.suites.base import PREFIX_HITS, Bench
 from workers.suites.documents import bundled_texts
 
 pytestmark = pytest.mark.timeout(300)
@@ -284,6 +284,28 @@ def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: M
     assert report.engine is not None
     assert report.engine.name == "reference"
     assert dict(recorder.arms["candidate"].left_out).keys() == {"performance"}
+
+
+def test_reused_prefixes_of_an_evicting_quantizing_engine_are_gated_warm_with_hits_counted(
+    model: Model,
+) -> None:
+    candidate = {
+        "quantization": {"scheme": "int8"},
+        "eviction": {"policy": "snapkv", "evicted_fraction": 0.5, "observation_window": 16},
+        "reuse": {"prefix_caching": True},
+    }
+    rules = [{"metric": "consistency_kl", "at_most": 0.001, "reason": "r"}]
+    policy = Policy.model_validate({"name": "p", "rules": rules})
+    recorder, report = gate(plan_of(model, candidate).model_copy(update={"policy": policy}))
+    assert report.verdict is Verdict.PASS, report.sentence
+    arm = recorder.arms["candidate"]
+    hits = {proof.mode: proof.moved for proof in arm.proofs if proof.counter == PREFIX_HITS}
+    around_a_block = 3 * (
+        96 + 112 + 112
+    )  # whole blocks before the window of prompts of 127, 128 and 129 tokens
+    assert hits == {"cold": 0, "warm": 8 * 48, "boundary": around_a_block, "greedy": 0, "prefill": 0}
+    assert {trace.mode for trace in arm.scored} == {*hits, "first_batch"}
+    assert all(proof.happened for proof in arm.proofs)
 
 
 @pytest.mark.long

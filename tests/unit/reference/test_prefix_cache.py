@@ -2,18 +2,21 @@
 
 import copy
 import functools
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 
-from gatekeeper.domain.kv_config import Eviction, KVConfig
+from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.reference_engine import ALIKE_IN_ALL_HEADS, FREES_NOTHING, POLICIES, REUSABLE
 from tests.unit.reference.nuq_tiny import layers as nuq
 from tests.unit.reference.nuq_tiny import scheme as kvquant
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, LAYERS, model, runner, tokens
+from workers.engines.base import parse_metrics
+from workers.engines.reference.meter import Measured, Meter
 from workers.engines.reference.prefix_cache import PrefixCache, fresh_tokens
-from workers.engines.reference.runner import Context, Runner
+from workers.engines.reference.runner import Context, Runner, Sampling
+from workers.engines.reference.scheduler import Job, Scheduler
 
 TEXT, OTHER = tokens(120), tokens(120, seed=5)
 SHARED = 70
@@ -34,6 +37,9 @@ EVICTIONS: dict[str, dict[str, Any]] = {
     "pyramidkv": {"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 20},
     **{name: {"policy": name, "evicted_fraction": 0.5} for name in ("tova", "knorm", "keydiff")},
 }  # fmt: skip
+MEASURED = Measured(
+    seen=64, held_by_layer=(32, 32), nbytes=64, bytes_of_one_more=1.0, stored_types={}, sixteen_bit_layers=()
+)  # fmt: skip
 COMBINED = [
     pytest.param(scheme, EVICTIONS[policy], id=f"{' '.join(map(str, scheme.values()))} {policy}")
     for scheme in SCHEMES
@@ -49,7 +55,9 @@ def exact_model() -> Any:
 
 
 def exact(scheme: dict[str, Any], eviction: dict[str, Any], *, piece: int | None = None) -> Runner:
-    config = KVConfig.model_validate({"quantization": scheme, "eviction": eviction})
+    config = KVConfig.model_validate(
+        {"quantization": scheme, "eviction": eviction, "reuse": {"prefix_caching": True}}
+    )
     calibrated = nuq(3) if scheme["scheme"] == "kvquant" else ()
     return Runner(model=exact_model(), config=config, piece=piece, rows=2, nuq=calibrated)
 
@@ -197,6 +205,24 @@ def test_decoded_tokens_are_not_reused() -> None:
     for token in TEXT[20:60]:
         run.advance([context], [token])
     assert run.read_prompt(TEXT[:60], prefixes=prefixes).reused_tokens == 16
+
+
+def test_counters_tell_of_what_was_looked_up_found_and_held() -> None:
+    run = exact({"scheme": "none"}, EVICTIONS["snapkv"])
+    prefixes = PrefixCache(run.config)
+    meter = Meter(config=run.config, measured=MEASURED, block_size=prefixes.block_size)
+    scheduler = Scheduler(run, meter, prefixes)
+    for salt, prompt_top in (("a", None), ("a", None), ("b", None), ("a", 1)):
+        sampling = Sampling(max_tokens=1)
+        job = Job(prompt=TEXT[:100], sampling=sampling, salt=salt, prompt_top=prompt_top)
+        scheduler.submit(job)
+        job.prompt_scores()
+        assert len([*job.tokens()]) == 1
+    shown = parse_metrics(meter.text())
+    assert shown["vllm:prefix_cache_queries_total"] == 300, "a prompt that is scored is not looked up"
+    assert shown["vllm:prefix_cache_hits_total"] == 80
+    assert shown["gatekeeper:prefix_cache_bytes"] == prefixes.nbytes > 0
+    assert 'block_size="16",enable_prefix_caching="True"' in meter.text()
 
 
 @pytest.mark.parametrize("policy", sorted({*POLICIES} - {*REUSABLE}))

@@ -84,7 +84,7 @@ class Block:
 
 
 class PrefixCache:
-    """At most `capacity_bytes` of blocks; those that were used longest ago leave first, a prompt's last ones before others.
+    """At most `capacity_bytes` of blocks. Those used longest ago leave first, of one prompt the last ones.
 
     A block is found by its own tokens and all before it, and only with the salt with which it was kept.
     """
@@ -100,7 +100,9 @@ class PrefixCache:
         names = list(takewhile(self._blocks.__contains__, self._names(prompt[:most], salt)))
         if names:
             blocks = [self._blocks[name] for name in names]
-            for layer, same in zip(layers, zip(*(block.layers for block in blocks), strict=True), strict=True):
+            for layer, same in zip(
+                layers, zip(*(block.layers for block in blocks), strict=True), strict=True
+            ):
                 layer.restore(same)
             self._use(names)
         return len(names) * self.block_size

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from workers.engines.reference.codecs import Cast, Codec
+from workers.engines.reference.codecs import Cast, Codec, Stored
 from workers.engines.reference.rotary import Rotary
 
 SIXTEEN_BIT: Final = Cast(dtype=torch.bfloat16)
