@@ -175,7 +175,7 @@ def test_memory_is_bounded_and_what_was_used_longest_ago_leaves_its_last_blocks_
     prefixes = PrefixCache(run.config, capacity_bytes=5 * block)
 
     def reused(prompt: list[int]) -> int | None:
-        found = run.read_prompt(prompt, prefixes=prefixes).reused_tokens
+        found: int | None = run.read_prompt(prompt, prefixes=prefixes).reused_tokens
         assert prefixes.nbytes <= 5 * block
         return found
 
