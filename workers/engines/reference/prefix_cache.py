@@ -1,14 +1,16 @@
 """Prompts' keys and values kept for later prompts that begin with the same tokens, in whole blocks as vLLM keeps them.
 
 What is kept is what the scheme stored, before any policy compressed it, so a prompt that starts from it reads the rest
-and is compressed as if it had been read whole. The rest is computed in other pieces then, so results are equal but for
-the rounding of floating-point sums. Decoded tokens are not kept: they attended to a compressed cache.
+and is compressed as if it had been read whole. Decoded tokens are not kept: they attended to a compressed cache.
+
+Sums over other numbers of rows round differently, and what rounds to another code in one layer grows in those above. So
+every prompt is computed block by block, found or not, and results are the same to the last bit. KIVI's can't be, see
+`piece_tokens`: there they are the same but for rounding.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -34,15 +36,23 @@ from gatekeeper.domain.kv_config import (
 from gatekeeper.domain.kv_memory import GIB
 from workers.engines.reference.layers import LayerBlock, SequenceLayer
 
-BLOCK_TOKENS: Final = 16
-"""Tokens of a block, as on vLLM's GPUs."""
+BLOCK_TOKENS: Final = 64
+"""Tokens of a block. All of them are computed at once, and fewer would take longer; it divides suites' 128."""
 
 
 def block_tokens(quantization: Quantization) -> int:
-    """Tokens of a block: with KIVI whole lumps of keys, which are encoded together wherever a prompt begins."""
+    """Tokens of a block: with KIVI a lump of keys, which are encoded together wherever a prompt begins."""
     if not isinstance(quantization, Kivi):
         return BLOCK_TOKENS
-    return math.lcm(BLOCK_TOKENS, quantization.residual_length or quantization.group_size)
+    return quantization.residual_length or quantization.group_size
+
+
+def piece_tokens(quantization: Quantization) -> int | None:
+    """Tokens that are computed at once, at most; None: all of a prompt.
+
+    With KIVI a piece's last tokens would be met in 16 bits by its other tokens, and as codes in a whole prompt.
+    """
+    return None if isinstance(quantization, Kivi) else BLOCK_TOKENS
 
 
 def fresh_tokens(config: KVConfig) -> int:
@@ -91,6 +101,7 @@ class PrefixCache:
 
     def __init__(self, config: KVConfig, *, capacity_bytes: int = GIB) -> None:
         self.block_size, self.nbytes = block_tokens(config.quantization), 0
+        self.piece = piece_tokens(config.quantization)
         self._fresh_tokens, self._capacity_bytes = fresh_tokens(config), capacity_bytes
         self._blocks: OrderedDict[bytes, Block] = OrderedDict()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,13 +120,13 @@ class Runner:
         if prefixes is not None:
             for layer in layers:
                 layer.record()
-        length, logits = self.piece or len(prompt), torch.empty(0)
-        for start in range(begin, len(prompt), length):
-            tokens = prompt[start : start + length]
+        logits = torch.empty(0)
+        for start, stop in self._pieces(begin, len(prompt), None if prefixes is None else prefixes.piece):
+            tokens = prompt[start:stop]
             logits = self._forward([layers], [tokens], keep=0 if top is not None else 1)[0]
             pieces += 1
             if top is not None:
-                following = prompt[start + 1 : start + 1 + len(tokens)]
+                following = prompt[start + 1 : stop + 1]
                 scores += scored(logits[: len(following)].log_softmax(-1), following, top)
         if prefixes is not None:
             prefixes.keep(prompt, salt, [layer.recorded() for layer in layers], start=begin)
@@ -136,6 +136,15 @@ class Runner:
             layers=layers, next_logprobs=logits[-1].log_softmax(-1), pieces=pieces, prompt_scores=scores,
             reused_tokens=reused,
         )  # fmt: skip
+
+    def _pieces(self, begin: int, end: int, block: int | None) -> Iterator[tuple[int, int]]:
+        """From where to where a prompt is computed at once: no piece reaches over a multiple of `block`."""
+        while begin < end:
+            stop = min(begin + (self.piece or end), end)
+            if block is not None:
+                stop = min(stop, (begin // block + 1) * block)
+            yield begin, stop
+            begin = stop
 
     @torch.inference_mode()
     def advance(self, contexts: Sequence[Context], tokens: Sequence[int]) -> None:
