@@ -43,7 +43,7 @@ SUITE: Mapping[str, Any] = {
             "context_tokens": 130, "decode_tokens": 4, "top_k": 5,
         },
         {"probe": "capacity"},
-        {"probe": "fidelity", "documents": 8, "context_tokens": 64, "decode_tokens": 8, "top_k": 20},
+        {"probe": "fidelity", "documents": 8, "context_tokens": 96, "decode_tokens": 8, "top_k": 20},
         {"probe": "performance", "prompts": 4, "input_tokens": 16, "output_tokens": 4, "rounds": 2, "seed": 1},
     ],
 }  # fmt: skip
@@ -300,10 +300,7 @@ def test_reused_prefixes_of_an_evicting_quantizing_engine_are_gated_warm_with_hi
     assert report.verdict is Verdict.PASS, report.sentence
     arm = recorder.arms["candidate"]
     hits = {proof.mode: proof.moved for proof in arm.proofs if proof.counter == PREFIX_HITS}
-    around_a_block = 3 * (
-        96 + 112 + 112
-    )  # whole blocks before the window of prompts of 127, 128 and 129 tokens
-    assert hits == {"cold": 0, "warm": 8 * 48, "boundary": around_a_block, "greedy": 0, "prefill": 0}
+    assert hits == {"cold": 0, "warm": 8 * 64, "boundary": 9 * 64, "greedy": 0, "prefill": 0}
     assert {trace.mode for trace in arm.scored} == {*hits, "first_batch"}
     assert all(proof.happened for proof in arm.proofs)
 

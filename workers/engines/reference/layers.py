@@ -50,12 +50,19 @@ class SequenceLayer:
         return int(self.positions.shape[-1])
 
     def restore(self, blocks: Sequence[LayerBlock]) -> None:
-        """Begin with the keys and values of blocks that another sequence has computed, in their order."""
+        """Begin with the keys and values of blocks that another sequence has computed, in their order.
+
+        What the newest token does not see has left already, as it had there: only a window sees less than all.
+        """
         keys, values = zip(*blocks, strict=True)
         self.keys.settle(joined(keys))
         self.values.settle(joined(values))
         _, heads, self.seen, _ = self.keys.read().shape
-        self.positions = torch.arange(self.seen, device=self.keys.read().device).expand(heads, -1)
+        places = torch.arange(self.seen, device=self.keys.read().device)
+        self.positions = places.expand(heads, -1)
+        visible = self.policy.sees(places[-1:], self.positions)
+        if visible is not None:
+            self._keep(visible[0, 0].nonzero().squeeze(-1).expand(heads, -1))
 
     def record(self) -> None:
         """Note from here on what is stored, before anything of it is evicted."""
