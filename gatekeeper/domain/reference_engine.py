@@ -37,6 +37,11 @@ HEADS_SHARE: Final = (
 ALIKE_IN_ALL_HEADS: Final[tuple[str, ...]] = ("none", "topk", "sliding_window", "streaming_llm", "tova")
 """Single policies that go with KVQuant, whose tokens have one scale and one list of outliers for all heads."""
 
+REUSABLE: Final = (
+    "none", "sliding_window", "streaming_llm", "snapkv", "pyramidkv", "tova", "knorm", "keydiff", "topk",
+)  # fmt: skip
+"""Policies that go with prefix caching: of the prompt's queries they look at the last ones only, which are computed."""
+
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
 DTYPES: Final = ("float32", "bfloat16", "float16")
 KVQUANT_DTYPES: Final = ("float32", "bfloat16")
@@ -51,7 +56,12 @@ LEAVES_OUT: Final = {
 
 def unsupported(config: KVConfig, *, arm: str, shape: ModelShape | None) -> list[FieldProblem]:
     """Return what the reference engine cannot do of `config`; field paths start with `arm`."""
-    return [*_quantization(config, arm, shape), *_eviction(config, arm), *_rest(config, arm)]
+    return [
+        *_quantization(config, arm, shape),
+        *_eviction(config, arm),
+        *_reuse(config, arm),
+        *_rest(config, arm),
+    ]
 
 
 def _quantization(config: KVConfig, arm: str, shape: ModelShape | None) -> Iterator[FieldProblem]:
@@ -99,12 +109,30 @@ def _eviction(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
             )
 
 
+def _reuse(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    """What a prompt that starts from another's keys and values could not do as if it had been read whole."""
+    if not config.reuse.prefix_caching:
+        return
+    for place, part in single_policies(config.eviction):
+        if part.policy in POLICIES and part.policy not in REUSABLE:
+            known = ", ".join(name for name in REUSABLE if name in policies_at(place))
+            problem = f"{part.policy} looks at all of a prompt's queries, and those of a reused prefix are not computed again"
+            allowed = f"absent or false; true with eviction{place}.policy {known}"
+            yield FieldProblem(field=f"{arm}.reuse.prefix_caching", problem=problem, allowed=allowed)
+    if isinstance(config.quantization, Kivi) and config.scheduling.max_num_batched_tokens is not None:
+        problem = (
+            "which of KIVI's tokens a piece of a prompt meets in 16 bits depends on where pieces end, and after a "
+            "reused prefix they end elsewhere"
+        )
+        field = f"{arm}.scheduling.max_num_batched_tokens"
+        yield FieldProblem(field=field, problem=problem, allowed="absent with prefix_caching: true")
+
+
 def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
     """Fields that would have no effect."""
-    for name, value in config.reuse.model_dump(exclude_none=True).items():
-        if value is not False:
-            problem = "the reference engine reuses nothing"
-            yield FieldProblem(field=f"{arm}.reuse.{name}", problem=problem, allowed="absent, or false")
+    if config.reuse.offload_gib is not None:
+        problem = "the reference engine has no memory to offload to"
+        yield FieldProblem(field=f"{arm}.reuse.offload_gib", problem=problem, allowed="absent")
     for name in config.scheduling.model_dump(exclude_none=True):
         if name not in SCHEDULING:
             problem = "without effect on the reference engine"
@@ -133,6 +161,8 @@ def serve_flags(config: KVConfig, *, max_model_len: int) -> tuple[str, ...]:
         flags += [axis, json.dumps(part.model_dump(mode="json", exclude_none=True), separators=(",", ":"))]
     if config.scheduling.max_num_batched_tokens is not None:
         flags += ["--max-num-batched-tokens", str(config.scheduling.max_num_batched_tokens)]
+    if config.reuse.prefix_caching:
+        flags.append("--enable-prefix-caching")
     if "dtype" in config.engine_args:
         flags += ["--dtype", str(config.engine_args["dtype"])]
     return tuple(flags)

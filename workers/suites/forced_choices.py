@@ -6,6 +6,7 @@ What compresses a cache once the prompt is over does nothing to an item that is 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,11 +60,11 @@ def forcing(base: Any) -> Any:
 
 
 def request(model: str, tokens: Sequence[int], context: int) -> dict[str, Any]:
-    """What is asked for an item whose first `context` tokens are its prompt."""
+    """What is asked for an item whose first `context` tokens are its prompt; no item is read from another's cache."""
     return {
         "model": model, "prompt": list(tokens[:context]), "max_tokens": len(tokens) - context, "temperature": 0,
         "logprobs": 1, "ignore_eos": True, "return_tokens_as_token_ids": True,
-        "vllm_xargs": {"forced_token_ids": list(tokens[context:])},
+        "cache_salt": uuid.uuid4().hex, "vllm_xargs": {"forced_token_ids": list(tokens[context:])},
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.execute import Bounds, Job, execute
 from workers.suites import accuracy
-from workers.suites.base import Bench
+from workers.suites.base import PREFIX_HITS, Bench
 from workers.suites.documents import bundled_texts
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,7 +43,7 @@ SUITE: Mapping[str, Any] = {
             "context_tokens": 130, "decode_tokens": 4, "top_k": 5,
         },
         {"probe": "capacity"},
-        {"probe": "fidelity", "documents": 8, "context_tokens": 64, "decode_tokens": 8, "top_k": 20},
+        {"probe": "fidelity", "documents": 8, "context_tokens": 96, "decode_tokens": 8, "top_k": 20},
         {"probe": "performance", "prompts": 4, "input_tokens": 16, "output_tokens": 4, "rounds": 2, "seed": 1},
     ],
 }  # fmt: skip
@@ -317,6 +317,25 @@ def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: M
     assert report.engine is not None
     assert report.engine.name == "reference"
     assert dict(recorder.arms["candidate"].left_out).keys() == {"performance"}
+
+
+def test_reused_prefixes_of_an_evicting_quantizing_engine_are_gated_warm_with_hits_counted(
+    model: Model,
+) -> None:
+    candidate = {
+        "quantization": {"scheme": "int8"},
+        "eviction": {"policy": "snapkv", "evicted_fraction": 0.5, "observation_window": 16},
+        "reuse": {"prefix_caching": True},
+    }
+    rules = [{"metric": "consistency_kl", "at_most": 0.001, "reason": "r"}]
+    policy = Policy.model_validate({"name": "p", "rules": rules})
+    recorder, report = gate(plan_of(model, candidate).model_copy(update={"policy": policy}))
+    assert report.verdict is Verdict.PASS, report.sentence
+    arm = recorder.arms["candidate"]
+    hits = {proof.mode: proof.moved for proof in arm.proofs if proof.counter == PREFIX_HITS}
+    assert hits == {"cold": 0, "warm": 8 * 64, "boundary": 9 * 64, "greedy": 0, "prefill": 0}
+    assert {trace.mode for trace in arm.scored} == {*hits, "first_batch"}
+    assert all(proof.happened for proof in arm.proofs)
 
 
 @pytest.mark.long

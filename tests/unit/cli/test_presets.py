@@ -13,8 +13,10 @@ from gatekeeper.catalog import get_policy, get_preset, get_suite, list_names
 from gatekeeper.domain.change import Scenario
 from gatekeeper.domain.coverage import gaps_of_deployment, gaps_of_features
 from gatekeeper.domain.documents import parse_change
+from gatekeeper.domain.engine_choice import choose_engine
 from gatekeeper.domain.measurement import Mode
 from gatekeeper.domain.metric import METRICS
+from tests.fakes.engine import SHAPE
 
 Run = Callable[..., Result]
 PRESETS = list_names("presets", None)
@@ -35,6 +37,15 @@ def test_every_candidate_is_a_change_that_its_suite_covers(name: str) -> None:
             concurrency=parsed.deployment.requests_in_flight,
         )
         assert [*gaps] == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_candidate_has_an_engine_that_runs_all_of_it_on_cpu(name: str) -> None:
+    for change in get_preset(name).changes("smollm2-135m").values():
+        parsed = parse_change(change)
+        configs = {"baseline": parsed.resolved_baseline, "candidate": parsed.resolved_candidate}
+        choice = choose_engine(parsed.engine, configs, device="cpu", shape=SHAPE)
+        assert choice.problems == ()
 
 
 @pytest.mark.parametrize("name", PRESETS)

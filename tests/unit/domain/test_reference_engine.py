@@ -18,6 +18,8 @@ from tests.fakes.engine import SHAPE, fake_plan
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 BASELINE = KVConfig(reuse=Reuse(prefix_caching=False))
 KIVI = {"quantization": {"scheme": "kivi", "bits": 2}}
+SNAPKV = {"eviction": {"policy": "snapkv", "evicted_fraction": 0.5}}
+REUSE: dict[str, Any] = {"reuse": {"prefix_caching": True}}
 H2O = {"eviction": {"policy": "h2o", "evicted_fraction": 0.5}}
 
 
@@ -37,6 +39,8 @@ def chosen(
         ({"quantization": {"scheme": "int8"}}, "cpu", "reference"),
         ({"eviction": {"policy": "sliding_window", "window": 64}}, "cpu", "vllm"),
         ({"reuse": {"prefix_caching": True}}, "cpu", "vllm"),
+        (SNAPKV | REUSE, "cpu", "reference"),
+        (KIVI | REUSE, "cpu", "reference"),
         (KIVI, "cuda", "reference"),
         (H2O, "cpu", "reference"),
         (H2O | {"quantization": {"scheme": "fp8_e4m3"}}, "cpu", "reference"),
@@ -51,14 +55,11 @@ def test_vllm_runs_what_it_has_and_the_reference_engine_the_rest(
 def test_an_engine_that_is_asked_for_is_taken_or_refused_never_replaced() -> None:
     assert chosen({"quantization": {"scheme": "fp8_e4m3"}}, "reference") == ("reference", [])
     assert chosen(KIVI, "vllm") == ("vllm", ["candidate.quantization"])
-    assert chosen({"reuse": {"prefix_caching": True}}, "reference") == (
-        "reference",
-        ["candidate.reuse.prefix_caching"],
-    )
+    assert chosen(REUSE, "reference") == ("reference", [])
 
 
 def test_what_no_engine_has_is_refused_with_what_each_lacks() -> None:
-    engine, fields = chosen(H2O | {"reuse": {"prefix_caching": True}})
+    engine, fields = chosen(H2O | REUSE)
     assert (engine, fields) == ("vllm", ["candidate.eviction.policy", "candidate.reuse.prefix_caching"])
 
 
@@ -74,6 +75,12 @@ def test_what_no_engine_has_is_refused_with_what_each_lacks() -> None:
             "quantization.residual_length",
         ),
         (KIVI | H2O, "eviction.policy"),
+        (H2O | REUSE, "reuse.prefix_caching"),
+        (
+            REUSE | {"eviction": {"policy": "expected_attention", "budget_tokens": 64}},
+            "reuse.prefix_caching",
+        ),
+        (KIVI | REUSE | {"scheduling": {"max_num_batched_tokens": 64}}, "scheduling.max_num_batched_tokens"),
         ({"reuse": {"offload_gib": 1}}, "reuse.offload_gib"),
         ({"scheduling": {"block_size": 16}}, "scheduling.block_size"),
         ({"engine_args": {"attention-backend": "X"}}, "engine_args.attention-backend"),
@@ -95,6 +102,13 @@ def test_a_plan_carries_engine_reason_flags_and_command() -> None:
     assert '{"scheme":"kivi","bits":2,"group_size":32,"residual_length":128}' in plan.candidate.serve_flags
     assert plan.candidate.command[:3] == ("python", "-m", "workers.engines.reference")
     assert fake_plan().candidate.command[:2] == ("vllm", "serve")
+
+
+def test_prefix_caching_is_a_flag_where_it_is_asked_for() -> None:
+    plan = fake_plan(SNAPKV | REUSE)
+    assert "--enable-prefix-caching" in plan.candidate.serve_flags
+    assert "--enable-prefix-caching" not in plan.baseline.serve_flags
+    assert plan.modes[:2] == ("cold", "warm")
 
 
 def test_a_change_that_asks_vllm_for_kivi_is_refused() -> None:

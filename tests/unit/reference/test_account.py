@@ -20,7 +20,7 @@ ACCOUNT = {
 }  # fmt: skip
 METRICS = (
     'vllm:cache_config_info{cache_dtype="fp8_e4m3",block_size="1",kv_cache_memory_bytes="1024",'
-    'kv_cache_size_tokens="16"} 1\n'
+    'kv_cache_size_tokens="16",enable_prefix_caching="True"} 1\n'
 )
 
 
@@ -33,6 +33,7 @@ def test_what_repeats_the_configuration_is_no_measurement() -> None:
         "seen_tokens", "kept_tokens", "kept_by_layer", "stored_types", "sixteen_bit_layers", "kv_tensor_bytes",
         "kv_cache_tokens",
     }  # fmt: skip
+    assert effective.prefix_caching is True
     assert effective.evidence["cache_dtype"] == effective.evidence["eviction"] == "reported"
 
 

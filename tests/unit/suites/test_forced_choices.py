@@ -54,7 +54,9 @@ def test_a_choice_is_forced_after_its_prompt_alone_or_with_others() -> None:
     tokens, _, _ = model.batch_loglikelihood_requests([([1, 2, 3], [4, 5])])
     model.model_call(messages=tokens, generate=False)
     asyncio.run(model.amodel_call(None, None, tokens, generate=False, ctxlens=[3]))
+    salts = [sent.pop("cache_salt") for sent in model.sent]
     assert model.sent == [FORCED, FORCED]
+    assert len({*salts}) == 2
 
 
 def test_what_is_to_be_generated_is_asked_for_as_lm_eval_does() -> None:

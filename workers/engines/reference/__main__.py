@@ -14,6 +14,7 @@ from gatekeeper.settings import Settings
 from workers.engines.reference.calibrated import load_layers
 from workers.engines.reference.loading import load_model
 from workers.engines.reference.meter import Meter, measure_cache, tell
+from workers.engines.reference.prefix_cache import PrefixCache
 from workers.engines.reference.runner import Runner
 from workers.engines.reference.scheduler import Scheduler
 from workers.engines.reference.server import Service, create_app
@@ -31,6 +32,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--max-model-len", type=int, required=True)
     parser.add_argument("--max-num-batched-tokens", type=int)
+    parser.add_argument("--enable-prefix-caching", action="store_true")
     parser.add_argument("--rows", type=int, default=16, help="sequences that decode together")
     parser.add_argument("--quantization", type=json.loads, default={"scheme": "none"})
     parser.add_argument("--eviction", type=json.loads, default={"policy": "none"})
@@ -40,7 +42,13 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Load, measure the cache, serve."""
     options = parse()
-    config = KVConfig.model_validate({"quantization": options.quantization, "eviction": options.eviction})
+    config = KVConfig.model_validate(
+        {
+            "quantization": options.quantization,
+            "eviction": options.eviction,
+            "reuse": {"prefix_caching": options.enable_prefix_caching},
+        }
+    )
     model = load_model(
         options.model, revision=options.revision, dtype=getattr(torch, options.dtype), device=options.device
     )
@@ -53,12 +61,13 @@ def main() -> None:
     vocabulary = model.config.vocab_size
     measured = measure_cache(runner, longest=options.max_model_len, vocabulary=vocabulary, step=step)
     tell(measured, config, max_model_len=options.max_model_len, compute=options.dtype, piece=piece)
-    meter = Meter(config=config, measured=measured)
+    prefixes = PrefixCache(config) if options.enable_prefix_caching else None
+    meter = Meter(config=config, measured=measured, block_size=1 if prefixes is None else prefixes.block_size)
     ends = model.generation_config.eos_token_id
     service = Service(
         name=name, max_model_len=options.max_model_len, tokenizer=tokenizer,
         eos_ids=frozenset(ends if isinstance(ends, list) else [ends] if ends is not None else []),
-        vocabulary=vocabulary, scheduler=Scheduler(runner, meter), meter=meter,
+        vocabulary=vocabulary, scheduler=Scheduler(runner, meter, prefixes), meter=meter,
     )  # fmt: skip
     uvicorn.run(create_app(service), host=options.host, port=options.port, log_level="warning")
 

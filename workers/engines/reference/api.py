@@ -41,6 +41,7 @@ class Common(BaseModel):
     stream_options: StreamOptions = StreamOptions()
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     return_tokens_as_token_ids: bool = False
+    cache_salt: str | None = Field(default=None, min_length=1)
     vllm_xargs: dict[str, Any] = Field(default_factory=dict)
 
     @property

@@ -79,7 +79,7 @@ class Reference:
             "kv_tensor_bytes": None if added is None else round(added * account["seen"]),
             "kv_cache_slots": None if added is None else account["seen"],
             "block_size": int(labels["block_size"]),
-            "prefix_caching": False,
+            "prefix_caching": labels["enable_prefix_caching"] == "True",
             "max_model_len": models["data"][0]["max_model_len"],
             "max_num_batched_tokens": account["max_num_batched_tokens"],
             "model_dtype": account["model_dtype"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from transformers import AttentionInterface
@@ -18,13 +18,17 @@ from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface
 
 from workers.engines.reference.policies import Policy, Step
-from workers.engines.reference.store import Store
+from workers.engines.reference.store import Settled, Store, joined
 
 ATTENTION: Final = "gatekeeper_reference"
 """The name under which transformers knows our attention function."""
 
 UNKNOWN_ARGUMENTS: Final = ("softcap", "s_aux", "sliding_window", "position_bias")
 """What some models' attention needs and this one does not compute."""
+
+
+LayerBlock: TypeAlias = tuple[Settled, Settled]
+"""Keys and values of the same tokens in one layer."""
 
 
 class SequenceLayer:
@@ -44,6 +48,33 @@ class SequenceLayer:
     def held_tokens(self) -> int:
         """Tokens in the cache, the same number for every head."""
         return int(self.positions.shape[-1])
+
+    def restore(self, blocks: Sequence[LayerBlock]) -> None:
+        """Begin with the keys and values of blocks that another sequence has computed, in their order.
+
+        What the newest token does not see has left already, as it had there: only a window sees less than all.
+        """
+        keys, values = zip(*blocks, strict=True)
+        self.keys.settle(joined(keys))
+        self.values.settle(joined(values))
+        _, heads, self.seen, _ = self.keys.read().shape
+        places = torch.arange(self.seen, device=self.keys.read().device)
+        self.positions = places.expand(heads, -1)
+        visible = self.policy.sees(places[-1:], self.positions)
+        if visible is not None:
+            self._keep(visible[0, 0].nonzero().squeeze(-1).expand(heads, -1))
+
+    def record(self) -> None:
+        """Note from here on what is stored, before anything of it is evicted."""
+        self.keys.tape, self.values.tape = [], []
+
+    def recorded(self) -> LayerBlock:
+        """What has been stored since `record`, and no more of it is noted."""
+        assert self.keys.tape is not None
+        assert self.values.tape is not None
+        found = joined(self.keys.tape), joined(self.values.tape)
+        self.keys.tape = self.values.tape = None
+        return found
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Store [1, KV heads, new tokens, channels], keys already rotated."""

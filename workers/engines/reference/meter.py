@@ -141,10 +141,11 @@ def tell(
 
 @dataclass(kw_only=True)
 class Meter:
-    """Counters, safe to use from any thread. `measured`: the cache at start-up."""
+    """Counters, safe to use from any thread. `measured`: the cache at start-up; `block_size`: tokens of its blocks."""
 
     config: KVConfig
     measured: Measured
+    block_size: int = 1
     counts: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -166,6 +167,12 @@ class Meter:
         if forced and pieces > 1:
             print(f"{PIECES}{pieces}", flush=True)
 
+    def looked_up(self, tokens: int, found: int, *, held_bytes: int) -> None:
+        """Of a prompt's `tokens`, `found` came from the prefix cache, which holds so many bytes since."""
+        self._add(prefix_queries=tokens, prefix_hits=found)
+        with self._lock:
+            self.counts["prefix_bytes"] = held_bytes
+
     def finished(self, tokens: int, *, seen: int, held: float, nbytes: int) -> None:
         """A request has been answered with `tokens` tokens."""
         self._add(running=-1, generated=tokens, success=1, seen=seen, held=held, nbytes=nbytes)
@@ -183,7 +190,9 @@ class Meter:
             ("counter", "vllm:prompt_tokens_total", counts.get("prompt", 0)),
             ("counter", "vllm:generation_tokens_total", counts.get("generated", 0)),
             ("counter", "vllm:request_success_total", counts.get("success", 0)),
-            ("counter", "vllm:prefix_cache_hits_total", 0),
+            ("counter", "vllm:prefix_cache_queries_total", counts.get("prefix_queries", 0)),
+            ("counter", "vllm:prefix_cache_hits_total", counts.get("prefix_hits", 0)),
+            ("gauge", "gatekeeper:prefix_cache_bytes", counts.get("prefix_bytes", 0)),
             ("counter", "vllm:num_preemptions_total", 0),
             ("gauge", "vllm:num_requests_running", counts.get("running", 0)),
             ("gauge", "vllm:num_requests_waiting", counts.get("waiting", 0)),
@@ -203,7 +212,8 @@ class Meter:
         """What vLLM's gauge says of a pool, of the notional one."""
         scheme = self.config.quantization.scheme
         return {
-            "cache_dtype": "auto" if scheme == "none" else scheme, "block_size": 1, "enable_prefix_caching": False,
+            "cache_dtype": "auto" if scheme == "none" else scheme, "block_size": self.block_size,
+            "enable_prefix_caching": bool(self.config.reuse.prefix_caching),
             "kv_cache_memory_bytes": GIB,
             "kv_cache_size_tokens": fitting_tokens(self.measured.nbytes, self.measured.seen),
         }  # fmt: skip

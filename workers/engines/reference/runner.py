@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 from gatekeeper.domain.kv_config import KVConfig
 from workers.engines.reference.layers import BatchLayer, SequenceLayer
 from workers.engines.reference.nuq import NuqLayer
+from workers.engines.reference.prefix_cache import PrefixCache
 from workers.engines.reference.rotary_trial import tried_rotary
 from workers.engines.reference.schemes import Geometry, make_layer, needs_rotary
 
@@ -44,13 +45,15 @@ class Scored:
 class Context:
     """A sequence under way: its cache layers and the raw log-probabilities of the next token, [vocabulary].
 
-    `pieces`: in how many the prompt was computed; `prompt_scores`: its tokens from the second on, where asked for.
+    `pieces`: in how many the prompt was computed; `prompt_scores`: its tokens from the second on, where asked for;
+    `reused_tokens`: those that came from the prefix cache, None: it was not looked into.
     """
 
     layers: Sequence[SequenceLayer]
     next_logprobs: torch.Tensor
     pieces: int
     prompt_scores: Sequence[Scored] = ()
+    reused_tokens: int | None = None
 
     @property
     def seen_tokens(self) -> int:
@@ -99,22 +102,49 @@ class Runner:
         return [make_layer(self.config, self.geometry, index=index) for index in range(count)]
 
     @torch.inference_mode()
-    def read_prompt(self, prompt: Sequence[int], *, top: int | None = None) -> Context:
-        """Compute a prompt into a new cache. `top`: score its own tokens too, with so many alternatives."""
+    def read_prompt(
+        self,
+        prompt: Sequence[int],
+        *,
+        top: int | None = None,
+        prefixes: PrefixCache | None = None,
+        salt: str = "",
+    ) -> Context:
+        """Compute a prompt into a new cache. `top`: score its own tokens too, with so many alternatives.
+
+        `prefixes`: where its beginning is looked for under `salt`, unless it is scored, and where its blocks are kept.
+        """
         layers, scores, pieces = self.new_layers(), list[Scored](), 0
-        length, logits = self.piece or len(prompt), torch.empty(0)
-        for start in range(0, len(prompt), length):
-            tokens = prompt[start : start + length]
+        reused = None if prefixes is None or top is not None else prefixes.restore(prompt, salt, layers)
+        begin = reused or 0
+        if prefixes is not None:
+            for layer in layers:
+                layer.record()
+        logits = torch.empty(0)
+        for start, stop in self._pieces(begin, len(prompt), None if prefixes is None else prefixes.piece):
+            tokens = prompt[start:stop]
             logits = self._forward([layers], [tokens], keep=0 if top is not None else 1)[0]
             pieces += 1
             if top is not None:
-                following = prompt[start + 1 : start + 1 + len(tokens)]
+                following = prompt[start + 1 : stop + 1]
                 scores += scored(logits[: len(following)].log_softmax(-1), following, top)
+        if prefixes is not None:
+            prefixes.keep(prompt, salt, [layer.recorded() for layer in layers], start=begin)
         for layer in layers:
             layer.end_prompt()
         return Context(
-            layers=layers, next_logprobs=logits[-1].log_softmax(-1), pieces=pieces, prompt_scores=scores
-        )
+            layers=layers, next_logprobs=logits[-1].log_softmax(-1), pieces=pieces, prompt_scores=scores,
+            reused_tokens=reused,
+        )  # fmt: skip
+
+    def _pieces(self, begin: int, end: int, block: int | None) -> Iterator[tuple[int, int]]:
+        """From where to where a prompt is computed at once: no piece reaches over a multiple of `block`."""
+        while begin < end:
+            stop = min(begin + (self.piece or end), end)
+            if block is not None:
+                stop = min(stop, (begin // block + 1) * block)
+            yield begin, stop
+            begin = stop
 
     @torch.inference_mode()
     def advance(self, contexts: Sequence[Context], tokens: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from workers.engines.reference.meter import Meter
+from workers.engines.reference.prefix_cache import PrefixCache
 from workers.engines.reference.runner import Context, Runner, Sampling, Scored, choose, scored
 
 
@@ -17,13 +18,14 @@ from workers.engines.reference.runner import Context, Runner, Sampling, Scored, 
 class Job:
     """One sequence to complete. `top`: alternatives reported per token; `prompt_top`: per prompt token, None: none.
 
-    `is_enough`, once set, ends it before its next token.
+    `salt`: only prompts with the same one share a prefix. `is_enough`, once set, ends it before its next token.
     """
 
     prompt: Sequence[int]
     sampling: Sampling
     top: int = 0
     prompt_top: int | None = None
+    salt: str = ""
     is_enough: bool = False
     answers: queue.SimpleQueue[Sequence[Scored] | Scored | Exception | None] = field(
         default_factory=queue.SimpleQueue
@@ -67,10 +69,10 @@ class _Running:
 
 
 class Scheduler:
-    """Takes jobs in the order in which they come, `runner.rows` of them at a time."""
+    """Takes jobs in the order in which they come, `runner.rows` of them at a time. `prefixes`: None: none is reused."""
 
-    def __init__(self, runner: Runner, meter: Meter) -> None:
-        self._runner, self._meter = runner, meter
+    def __init__(self, runner: Runner, meter: Meter, prefixes: PrefixCache | None = None) -> None:
+        self._runner, self._meter, self._prefixes = runner, meter, prefixes
         self._waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._running: list[_Running] = []
         threading.Thread(target=self._work, name="model", daemon=True).start()
@@ -102,12 +104,17 @@ class Scheduler:
     def _start(self, job: Job) -> None:
         self._meter.started()
         try:
-            context = self._runner.read_prompt(job.prompt, top=job.prompt_top)
+            context = self._runner.read_prompt(
+                job.prompt, top=job.prompt_top, prefixes=self._prefixes, salt=job.salt
+            )
         except Exception as error:  # noqa: BLE001 - the request has to hear of it
             self._meter.failed()
             job.answers.put(error)
             return
         self._meter.prompt_read(len(job.prompt), context.pieces, forced=bool(job.sampling.forced))
+        if self._prefixes is not None:
+            queried = 0 if context.reused_tokens is None else len(job.prompt)
+            self._meter.looked_up(queried, context.reused_tokens or 0, held_bytes=self._prefixes.nbytes)
         job.answers.put(context.prompt_scores)
         generator = torch.Generator(device=context.next_logprobs.device).manual_seed(job.sampling.seed)
         self._running.append(_Running(job=job, context=context, generator=generator))

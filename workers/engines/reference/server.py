@@ -45,7 +45,7 @@ class Service:
         scores = request.prompt_logprobs
         if isinstance(request, api.CompletionRequest) and request.echo and request.logprobs is not None:
             scores = max(request.logprobs, scores or 0)
-        job = Job(prompt=prompt, sampling=sampling, top=top, prompt_top=scores)
+        job = Job(prompt=prompt, sampling=sampling, top=top, prompt_top=scores, salt=request.cache_salt or "")
         self.scheduler.submit(job)
         return job
 

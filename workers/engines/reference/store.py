@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from workers.engines.reference.codecs import Cast, Codec
+from workers.engines.reference.codecs import Cast, Codec, Stored
 from workers.engines.reference.rotary import Rotary
 
 SIXTEEN_BIT: Final = Cast(dtype=torch.bfloat16)
@@ -56,6 +56,52 @@ def _movable(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.uint8) if x.is_floating_point() and x.element_size() == 1 else x
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """Tokens in their order as they are stored for good: those spared in 16 bits, then the others' codes."""
+
+    spared: torch.Tensor | None = None
+    codes: Stored = ()
+
+    @property
+    def tokens(self) -> int:
+        """How many they are."""
+        return self._spared_tokens + (self.codes[0].shape[-2] if self.codes else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        tensors = self.codes if self.spared is None else (self.spared, *self.codes)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    @property
+    def _spared_tokens(self) -> int:
+        return 0 if self.spared is None else self.spared.shape[-2]
+
+    def cut(self, start: int, stop: int) -> Settled:
+        """A copy of the tokens from `start` to before `stop`, which do not part tokens that share a scale."""
+        first, last = (max(place - self._spared_tokens, 0) for place in (start, stop))
+        encoded = self.tokens - self._spared_tokens
+        groups = [encoded // code.shape[-2] for code in self.codes]  # tokens to a row of each tensor
+        spared = None if self.spared is None else self.spared[..., start:stop, :].clone()
+        return Settled(
+            spared=spared,
+            codes=tuple(
+                code[..., first // size : last // size, :].clone()
+                for code, size in zip(self.codes, groups, strict=True)
+            ),
+        )
+
+
+def joined(parts: Sequence[Settled]) -> Settled:
+    """Parts that follow each other as one; only the first can have spared tokens."""
+    codes = [part.codes for part in parts if part.codes]
+    return Settled(
+        spared=parts[0].spared if parts else None,
+        codes=tuple(torch.cat(same, dim=-2) for same in zip(*codes, strict=True)),
+    )
+
+
 @dataclass(kw_only=True)
 class Store:
     """Grows by whole lumps of `lump` tokens; what is left over, and at least the newest `held_back`, stays in 16 bits.
@@ -66,6 +112,8 @@ class Store:
     for every new token gives the same values. That working copy is not counted.
 
     `rotary`: keys are stored as they were before it, and read with it, by their positions in the text.
+
+    `tape`: whatever is settled while it is there is noted on it too, and stays there when it is evicted here.
     """
 
     codec: Codec
@@ -73,6 +121,7 @@ class Store:
     held_back: int = 0
     spared: int = 0
     rotary: Rotary | None = None
+    tape: list[Settled] | None = None
     _spared: Grown = field(default_factory=Grown)
     _encoded: Sequence[Grown] = ()
     _recent: torch.Tensor | None = None
@@ -111,23 +160,40 @@ class Store:
         """Store the first tokens of the text; return the others."""
         count = max(min(self.spared - self._position, new.shape[-2]), 0)
         if count:
-            self._spared.write(new[..., :count, :], at=self._spared.count)
-            self._decoded.write(SIXTEEN_BIT.decode((new[..., :count, :],)), at=self._settled_tokens - count)
-            self._position += count
+            self.settle(Settled(spared=new[..., :count, :]))
         return new[..., count:, :]
 
     def _encode(self, x: torch.Tensor) -> None:
-        places = torch.arange(self._position, self._position + x.shape[-2], device=x.device)
-        self._position += x.shape[-2]
-        codes = self.codec.encode(x if self.rotary is None else self.rotary.undo(x.float(), places))
+        plain = x if self.rotary is None else self.rotary.undo(x.float(), self._places(x.shape[-2], x.device))
+        self.settle(Settled(codes=self.codec.encode(plain)))
+
+    def _places(self, count: int, device: torch.device) -> torch.Tensor:
+        """Where in the text the next `count` tokens are that will be settled."""
+        return torch.arange(self._position, self._position + count, device=device)
+
+    def settle(self, part: Settled) -> None:
+        """Put tokens, stored as they will stay, after those that are settled; none waits."""
+        if self.tape is not None:
+            self.tape.append(part)
+        if part.spared is not None:
+            self._spared.write(part.spared, at=self._spared.count)
+            decoded = SIXTEEN_BIT.decode((part.spared,))
+            self._decoded.write(decoded, at=self._settled_tokens - decoded.shape[-2])
+            self._position += decoded.shape[-2]
+        if part.codes:
+            self._settle_codes(part.codes)
+
+    def _settle_codes(self, codes: Stored) -> None:
         self._encoded = self._encoded or [Grown() for _ in codes]
         for grown, code in zip(self._encoded, codes, strict=True):
             grown.write(code, at=grown.count)
         found = self.codec.decode(codes)
+        count = found.shape[-2]
         if self.rotary is not None:
-            found = self.rotary.apply(found, places)
+            found = self.rotary.apply(found, self._places(count, found.device))
         self._decoded.write(found, at=self._settled_tokens)
-        self._encoded_tokens += x.shape[-2]
+        self._encoded_tokens += count
+        self._position += count
 
     def read(self) -> torch.Tensor:
         """All tokens in order, [1, heads, tokens, channels], in float32."""
