@@ -38,7 +38,7 @@ def plan_of(
 def run(monkeypatch: pytest.MonkeyPatch, plan: Plan, *candidate_flags: str) -> tuple[MemoryRun, Report]:
     monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=candidate_flags)})
     recorder = MemoryRun(plan=plan)
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
     return recorder, judge(plan, recorder.records)
 
