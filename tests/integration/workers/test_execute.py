@@ -46,7 +46,7 @@ def run(
 ) -> tuple[MemoryRun, Report]:
     monkeypatch.setattr(engines, "ENGINES", {"vllm": engine})
     recorder, plan = recorder or MemoryRun(), fake_plan()
-    bounds = Bounds(start_seconds=20, stall_seconds=stall_seconds, tasks_dir=None, gpu=None, check=check)
+    bounds = Bounds(start_seconds=60, stall_seconds=stall_seconds, tasks_dir=None, gpu=None, check=check)
     execute(Job(run_id=run_id, plan=plan, dead_roles=dead), recorder, bounds)  # type: ignore[arg-type]
     assert marked_processes(MARKER, run_id) == {}
     return recorder, judge(plan, recorder.records)
@@ -75,7 +75,7 @@ def test_a_stored_baseline_is_used_again(monkeypatch: pytest.MonkeyPatch, run_id
     first, _ = run(monkeypatch, run_id, FakeEngine())
     second = MemoryRun(kept=first.kept)
     monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine()})
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=run_id, plan=fake_plan(), dead_roles=frozenset()), second, bounds)
     assert list(second.arms) == ["candidate"]
 
@@ -91,7 +91,7 @@ def test_a_suite_that_may_stop_early_leaves_out_what_can_no_longer_change_the_ve
     recorder = MemoryRun(plan=longer, arms={role: measured.arms[role] for role in ("baseline", "control")})
     recorder.reuse_baseline = lambda _fingerprint: True  # type: ignore[method-assign,assignment]
     monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=["--shift", "1.0"])})
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=run_id, plan=longer, dead_roles=frozenset()), recorder, bounds)
     report = judge(longer, recorder.records)
     assert report.verdict is Verdict.FAIL
@@ -116,7 +116,7 @@ def test_a_probe_in_batches_ends_after_the_one_that_settles_it(
     longer = plan.model_copy(update={"suite": suite})
     recorder = MemoryRun(plan=longer)
     monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(candidate_flags=["--shift", str(shift)])})
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=run_id, plan=longer, dead_roles=frozenset()), recorder, bounds)
     report = judge(longer, recorder.records)
     assert report.verdict is verdict
@@ -161,7 +161,7 @@ def test_speed_is_measured_in_turns_with_launches_of_the_baseline(
     policy = Policy.model_validate(plan.policy.model_dump() | {"rules": [*plan.policy.rules, *rules]})
     plan = plan.model_copy(update={"suite": suite, "policy": policy})
     recorder = MemoryRun(plan=plan)
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=run_id, plan=plan, dead_roles=frozenset()), recorder, bounds)
     report = judge(plan, recorder.records)
     assert report.verdict is verdict, report.sentence

@@ -43,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, plan: Plan, *candidate_flags: str) -> t
 def run_on(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> tuple[MemoryRun, Report]:
     monkeypatch.setattr(engines, "ENGINES", {"vllm": engine})
     recorder = MemoryRun(plan=plan)
-    bounds = Bounds(start_seconds=20, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=None, gpu=None, check=lambda: None)
     execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
     return recorder, judge(plan, recorder.records)
 
