@@ -220,7 +220,7 @@ def test_the_engine_measures_both_policies_on_a_sequence_of_its_own(
     log = capsys.readouterr().out
     metrics = (
         'vllm:cache_config_info{cache_dtype="auto",block_size="1",kv_cache_memory_bytes="1024",'
-        'kv_cache_size_tokens="16"} 1\n'
+        'kv_cache_size_tokens="16",enable_prefix_caching="False"} 1\n'
     )
     effective = Reference().effective(metrics, {"data": [{"max_model_len": 200}]}, log)
     assert effective.kept_after_decoding == {"0": 18, "1": 18}
