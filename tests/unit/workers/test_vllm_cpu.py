@@ -11,13 +11,14 @@ from workers.engines.vllm import Vllm
     ("vectors", "needed"),
     [
         ({"avx2"}, True),
-        ({"avx2", "avx512f"}, False),
+        ({"avx2", "avx512f"}, True),
         ({"avx2", "avx512f", "avx512_bf16"}, False),
+        ({"avx2", "avx512f", "amx_bf16", "amx_tile"}, False),
         ({"asimd", "bf16"}, False),
         (set(), False),
     ],
 )
-def test_only_x86_without_avx512_multiplies_in_32_bits(vectors: set[str], needed: bool) -> None:
+def test_only_x86_without_instructions_for_bfloat16_multiplies_in_32_bits(vectors: set[str], needed: bool) -> None:
     assert vllm_cpu.needs_float32_products(frozenset(vectors)) is needed
 
 
