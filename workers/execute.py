@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -105,10 +105,12 @@ class Job:
 
 
 def execute(job: Job, recorder: Recorder, bounds: Bounds) -> None:
-    """Measure the arms of a run, the baseline only where no stored one fits.
+    """Measure the arms of a run, the baseline only where no stored one fits: one of the same probes in the same order.
 
     A failing engine is recorded, never raised. Raises RunCancelled or LeaseLost as soon as `bounds.check` does.
     """
+    suite = job.plan.suite.model_copy(update={"probes": in_order(job.plan)})
+    job = replace(job, plan=job.plan.model_copy(update={"suite": suite}))
     plan = job.plan
     info = choose(plan.baseline).info(plan.baseline, gpu=bounds.gpu)
     fingerprint = plan.baseline.fingerprint(
@@ -215,7 +217,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
 def _run_probes(arm: _Arm, server: Server) -> str | None:
     """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
     certain = None
-    for probe in in_order(arm.job.plan):
+    for probe in arm.job.plan.suite.probes:
         if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
         if _is_left_out(arm, probe, certain):

@@ -16,6 +16,8 @@ Scenario = Literal["default", "rag", "chat", "documents", "video", "edge", "reas
 
 
 UNDECLARED_CONCURRENCY: Final = 16
+MOST_REQUESTS: Final = 2_048
+"""At once. Each of them is a thread of the worker, and fidelity sends as many as are declared."""
 """Requests in flight where a deployment does not say."""
 
 Milliseconds = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
@@ -43,7 +45,7 @@ class Deployment(Closed):
 
     max_context: PositiveInt | None = None
     decode_tokens: PositiveInt | None = None
-    concurrency: PositiveInt | None = None
+    concurrency: Annotated[int, Field(gt=0, le=MOST_REQUESTS, strict=True)] | None = None
     request_rate: Annotated[Number, Field(gt=0, allow_inf_nan=False)] | None = None
     slo: Slo | None = None
     scenario: Scenario = "default"

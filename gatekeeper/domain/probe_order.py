@@ -114,8 +114,8 @@ def information(plan: Plan, probe: Probe) -> float:
 def in_order(plan: Plan) -> tuple[Probe, ...]:
     """The suite's probes as they are run; those that nothing tells apart stay in the order of the suite.
 
-    What needs the engine fresh, or an engine of its own, has a place of its own: the capacity and the first batch come
-    first, then everything else by information per second, then the saturated pool, and speed last.
+    The capacity and the first batch come first, then all other quality by information per second, then speed, since a
+    fast broken engine is no gain. What needs engines of its own comes after all that: the saturated pool, turns last.
     """
     return tuple(sorted(plan.suite.probes, key=lambda probe: (_place(probe), -_yield(plan, probe))))
 
@@ -126,10 +126,12 @@ def _place(probe: Probe) -> int:
             return 0
         case ModesProbe() if "first_batch" in probe.modes:
             return 1
-        case SaturatedProbe():
+        case PerformanceProbe(turns=None):
             return 3
-        case PerformanceProbe():
+        case SaturatedProbe():
             return 4
+        case PerformanceProbe():
+            return 5
         case _:
             return 2
 

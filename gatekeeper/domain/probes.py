@@ -112,9 +112,8 @@ class FidelityProbe(Closed):
 
     @property
     def longest_in_flight(self) -> int:
-        """Sequences of the longest context that can be in flight together: in a batch, length follows length."""
-        several = len(self.context_lengths) > 1
-        return largest_batch(self.documents, self.batches) if several else self.documents
+        """Of several contexts, documents of the longest in flight together: in a batch, length follows length."""
+        return largest_batch(self.documents, self.batches)
 
 
 class ModesProbe(Closed):

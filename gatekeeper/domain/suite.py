@@ -24,7 +24,7 @@ from gatekeeper.domain.speed_probe import PerformanceProbe
 
 
 class Suite(Closed):
-    """The probes that every arm of a run goes through, in order: the cheap and telling ones first.
+    """The probes that every arm of a run goes through; `gatekeeper.domain.probe_order` says in which order.
 
     `policy`: for changes that name none; one whose rules the probes can answer.
 
@@ -144,7 +144,7 @@ class Suite(Closed):
             if isinstance(probe, ModesProbe | SaturatedProbe)
         ]
         fidelity = [probe for probe in self.probes if isinstance(probe, FidelityProbe)]
-        forced += [(probe.longest_context, probe.longest_in_flight) for probe in fidelity]
+        forced += [(probe.longest_context, _longest_at_once(probe, concurrency)) for probe in fidelity]
         free = [(FREE_PROMPT_TOKENS, p.in_flight) for p in self.probes if isinstance(p, FreeDecodeProbe)]
         retrieval = [
             (min(p.context_tokens), sum(p.items.values()))  # lengths come in random order
@@ -195,3 +195,8 @@ class Suite(Closed):
             }
         )
         return hashlib.sha256(described.encode()).hexdigest()
+
+
+def _longest_at_once(probe: FidelityProbe, concurrency: int) -> int:
+    """Sequences of the longest context in flight together, at least; of one length it is as many as are declared."""
+    return concurrency if len(probe.context_lengths) == 1 else probe.longest_in_flight

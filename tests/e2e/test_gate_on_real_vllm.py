@@ -34,7 +34,7 @@ probes:
 """
 SMALL_SUITE = """
 name: small
-description: Every probe of the smoke suite, with fewer items.
+description: Fidelity, accuracy and speed, with few items.
 probes:
   - {probe: capacity}
   - {probe: fidelity, documents: 8, context_tokens: 384, decode_tokens: 32}
@@ -168,7 +168,7 @@ def workers_of(home: Path) -> list[int]:
 
 
 def test_a_window_too_short_fails_with_the_figures_of_this_engine(stack: Stack, tmp_path: Path) -> None:
-    """Every probe of the smoke suite, fewer items, on a change that every processor can run."""
+    """Fidelity, accuracy and speed with few items, of a change that every processor can run."""
     change = tmp_path / "window.yaml"
     change.write_text(WINDOW)
     command = [sys.executable, "-m", "gatekeeper.cli", "gate", str(change), "--format", "json"]

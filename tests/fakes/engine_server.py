@@ -1,7 +1,8 @@
 """A program that speaks just enough of vLLM's API for tests of our own logic, and misbehaves on demand.
 
 `python -m tests.fakes.engine_server --port P [--refuse | --die-after N | --stall-after N] [--shift X] [--dtype D]`.
-Every completion takes `--seconds`; `--one-at-a-time` lets no other begin meanwhile.
+A forced completion waits until `--together` of them have come, ten seconds at most, and a little longer;
+`--one-at-a-time` lets no other begin meanwhile.
 `--config` is the configuration that it claims to have resolved; `--scale` is that of its FP8 cache.
 Its distribution depends on the token alone; `--shift` moves it, as a damaged cache would, after prompts of
 `--shift-from` tokens or more.
@@ -40,7 +41,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--frozen-counters", action="store_true")
     parser.add_argument("--pool-blocks", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--together", type=int, default=0)
     parser.add_argument("--one-at-a-time", action="store_true")
     parser.add_argument("--config", type=json.loads, default={})
     return parser.parse_args()
@@ -50,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     """Counts requests over the life of the program."""
 
     options: argparse.Namespace
-    completions, generated, hits, running = 0, 0, 0, 0
+    completions, generated, hits, running, most = 0, 0, 0, 0, 0
     salts: ClassVar[set[object]] = set()
     turn: ClassVar[Lock] = Lock()
 
@@ -98,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(3)
         if Handler.completions > self.options.stall_after:
             time.sleep(600)
-        time.sleep(self.options.seconds)
+        self._wait_for_company(body)
         prompt, length = body["prompt"], body.get("max_tokens", 1)
         pieces = math.ceil(len(prompt) / self.options.chunk)
         if pieces > 1 and "forced_token_ids" in body.get("vllm_xargs", {}):
@@ -117,6 +118,15 @@ class Handler(BaseHTTPRequestHandler):
                 for row in rows
             ]
         self._answer(json.dumps({"choices": [choice]}))
+
+    def _wait_for_company(self, body: dict[str, Any]) -> None:
+        if not self.options.together or "vllm_xargs" not in body:
+            return
+        deadline = time.monotonic() + 10
+        while Handler.most < self.options.together and time.monotonic() < deadline:
+            Handler.most = max(Handler.most, Handler.running)
+            time.sleep(0.01)
+        time.sleep(0.5)
 
     def _logprobs(self, tokens: list[int], *, context: int) -> dict[str, Any]:
         shift = self.options.shift if context >= self.options.shift_from else 0.0

@@ -19,8 +19,10 @@ from workers.engines.errors import EngineFailure
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 POLL_SECONDS = 0.5
-GAUGE_SECONDS = 0.2
-"""How often a gauge is looked at: it may stand high for a few steps of the engine only."""
+QUICK_LOOKS, QUICK_SECONDS, SLOW_SECONDS = 100, 0.02, 0.2
+"""How often gauges are looked at: at first as often as a fast engine's short answers need, later less."""
+LAST_LOOK_SECONDS = 5.0
+"""How long the end of a block waits for a look that is under way."""
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
@@ -116,33 +118,46 @@ def exercised(
     bench.sink.exercises([exercise])
 
 
+@dataclass(kw_only=True)
+class Crowd:
+    """The most requests that an engine told of at once; None: it tells of none. `looks`: how often it was asked."""
+
+    running: float | None = None
+    in_engine: float | None = None
+    looks: int = 0
+
+    def look(self, server: Server) -> None:
+        """Ask it now."""
+        gauges, self.looks = server.metrics(), self.looks + 1
+        if RUNNING in gauges:
+            self.running = max(self.running or 0.0, gauges[RUNNING])
+            self.in_engine = max(self.in_engine or 0.0, gauges[RUNNING] + gauges.get(WAITING, 0.0))
+
+
 @contextmanager
 def together(bench: Bench, *, suite: str, mode: Mode) -> Iterator[None]:
     """Watch how many requests the engine has at once around a block of them, and store it.
 
     As many as the deployment declares must have been there, running or waiting for room; how many of them ran is shown.
     """
-    seen: list[Metrics] = []
-    is_over = Event()
+    crowd, is_over = Crowd(), Event()
 
-    def look() -> None:
+    def watch() -> None:
         with suppress(EngineFailure):  # whoever waits for the engine's answers will meet it too
-            while not is_over.wait(GAUGE_SECONDS if seen else 0):
-                seen.append(bench.server.metrics())
+            while not is_over.is_set():
+                crowd.look(bench.server)
+                is_over.wait(QUICK_SECONDS if crowd.looks < QUICK_LOOKS else SLOW_SECONDS)
 
-    watch = Thread(target=look)
-    watch.start()
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         is_over.set()
-        watch.join()
-    known = [metrics for metrics in seen if RUNNING in metrics]
-    running = max((metrics[RUNNING] for metrics in known), default=None)
-    proofs = [Exercise(suite=suite, mode=mode, counter=RUNNING, moved=running, expected="any")]
+        watcher.join(LAST_LOOK_SECONDS)
+    proofs = [Exercise(suite=suite, mode=mode, counter=RUNNING, moved=crowd.running, expected="any")]
     if declared := bench.deployment.concurrency:
-        most = max((metrics[RUNNING] + metrics.get(WAITING, 0.0) for metrics in known), default=None)
-        beyond = None if most is None else max(most - (declared - 1), 0.0)
+        beyond = None if crowd.in_engine is None else max(crowd.in_engine - (declared - 1), 0.0)
         counter = f"requests at once beyond {declared - 1}"
         proofs.append(Exercise(suite=suite, mode=mode, counter=counter, moved=beyond, expected="moved"))
     bench.sink.exercises(proofs)

@@ -66,21 +66,21 @@ def test_every_mode_is_measured_in_both_arms_proven_and_judged_by_itself(
         assert running is not None
 
 
-SLOW = ("--seconds", "0.3")
+WAITING = ("--together", "12")
 
 
 def concurrent(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[MemoryRun, Report]:
-    """Eight documents for a deployment of twelve requests at once, before engines that take their time."""
+    """Eight documents for a deployment of twelve requests at once."""
     plan = plan_of(COLD)
     change = plan.change.model_copy(update={"deployment": Deployment(concurrency=12)})
-    engine = FakeEngine(baseline_flags=SLOW, candidate_flags=(*SLOW, *flags))
+    engine = FakeEngine(baseline_flags=WAITING, candidate_flags=flags)
     return run_on(engine, monkeypatch, plan.model_copy(update={"change": change}))
 
 
 def test_as_many_requests_are_with_the_engine_as_the_deployment_declares(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recorder, report = concurrent(monkeypatch)
+    recorder, report = concurrent(monkeypatch, *WAITING)
     assert report.verdict is Verdict.PASS, report.sentence
     for arm in recorder.arms.values():
         assert [proof.moved for proof in arm.proofs if proof.counter == "requests at once beyond 11"] == [1]

@@ -18,7 +18,9 @@ from workers.engines.vllm import Vllm
         (set(), False),
     ],
 )
-def test_only_x86_without_instructions_for_bfloat16_multiplies_in_32_bits(vectors: set[str], needed: bool) -> None:
+def test_only_x86_without_instructions_for_bfloat16_multiplies_in_32_bits(
+    vectors: set[str], needed: bool
+) -> None:
     assert vllm_cpu.needs_float32_products(frozenset(vectors)) is needed
 
 
