@@ -56,9 +56,10 @@ def test_what_shows_more_in_a_second_comes_first_wherever_it_stands_in_the_file(
 def test_a_first_batch_needs_a_fresh_engine_and_a_small_pool_one_of_its_own() -> None:
     saturated = {"probe": "saturated", "documents": 16, "context_tokens": 320, "decode_tokens": 128}
     first = MODES | {"modes": ["first_batch"], "documents": 2}
-    assert order(plan_of(first, saturated, FIDELITY, ACCURACY, SPEED)) == [
+    assert order(plan_of(first, saturated, FIDELITY, ACCURACY, SPEED | {"turns": {"launches": 2}})) == [
         "modes", "fidelity", "accuracy", "saturated", "performance",
     ]  # fmt: skip
+    assert order(plan_of(saturated, SPEED, FIDELITY)) == ["fidelity", "performance", "saturated"]
 
 
 def test_what_no_rule_foresees_keeps_its_place_after_the_rest() -> None:
