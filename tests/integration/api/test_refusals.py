@@ -142,7 +142,11 @@ def test_a_wrong_query_is_422_in_the_same_form(client: TestClient, query: str, f
 
 
 def test_an_unknown_key_of_a_query_is_answered_with_the_known_ones(client: TestClient) -> None:
-    for path, known in (("runs", "model, verdict"), ("deltas", "metric"), (f"runs/{uuid4()}/partings", "mode")):
+    for path, known in (
+        ("runs", "model, verdict"),
+        ("deltas", "metric"),
+        (f"runs/{uuid4()}/partings", "mode"),
+    ):
         answer = client.get(f"/api/v1/{path}?verdikt=PASS")
         assert answer.status_code == 422
         [error] = answer.json()["errors"]
