@@ -116,7 +116,9 @@ def _reuse(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
     for place, part in single_policies(config.eviction):
         if part.policy in POLICIES and part.policy not in REUSABLE:
             known = ", ".join(name for name in REUSABLE if name in policies_at(place))
-            problem = f"{part.policy} looks at all of a prompt's queries, and those of a reused prefix are not computed again"
+            problem = (
+                f"{part.policy} looks at all of a prompt's queries, and those of a reused prefix are not computed again"
+            )
             allowed = f"absent or false; true with eviction{place}.policy {known}"
             yield FieldProblem(field=f"{arm}.reuse.prefix_caching", problem=problem, allowed=allowed)
     if isinstance(config.quantization, Kivi) and config.scheduling.max_num_batched_tokens is not None:
