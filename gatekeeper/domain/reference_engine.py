@@ -117,7 +117,8 @@ def _reuse(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
         if part.policy in POLICIES and part.policy not in REUSABLE:
             known = ", ".join(name for name in REUSABLE if name in policies_at(place))
             problem = (
-                f"{part.policy} looks at all of a prompt's queries, and those of a reused prefix are not computed again"
+                f"{part.policy} looks at all of a prompt's queries, "
+                "and those of a reused prefix are not computed again"
             )
             allowed = f"absent or false; true with eviction{place}.policy {known}"
             yield FieldProblem(field=f"{arm}.reuse.prefix_caching", problem=problem, allowed=allowed)

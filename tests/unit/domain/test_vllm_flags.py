@@ -219,7 +219,7 @@ def test_one_argument_in_two_spellings_and_a_length_beyond_the_models_are_refuse
 
 
 def test_a_seed_is_one_that_every_generator_of_the_engine_takes() -> None:
-    for seed in (0, LARGEST_SEED, "7"):
-        assert argument_problem("seed", seed) is None
-    for seed in (-1, LARGEST_SEED + 1, 10**400, True, 1.5, "²", "７", "", "x"):
+    assert [argument_problem("seed", seed) for seed in (0, LARGEST_SEED, "7")] == [None] * 3
+    refused: tuple[EngineArgument, ...] = (-1, LARGEST_SEED + 1, 10**400, True, 1.5, "²", "７", "", "x")
+    for seed in refused:
         assert "0 to 4294967295" in (argument_problem("seed", seed) or "")
