@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
@@ -128,7 +129,8 @@ async def _on_gatekeeper_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     invalid = cast("RequestValidationError", error)
-    problems = [_without_place(cast("ErrorDetails", details)) for details in invalid.errors()]
+    model = _query_model(request)
+    problems = [_without_place(cast("ErrorDetails", details), model) for details in invalid.errors()]
     return await _on_gatekeeper_error(request, InvalidInput(problems))
 
 
@@ -159,10 +161,18 @@ async def _on_unexpected(request: Request, _: Exception) -> Response:
     )
 
 
-def _without_place(details: ErrorDetails) -> FieldProblem:
+def _query_model(request: Request) -> type[BaseModel] | None:
+    """What a route reads its whole query into, if it does: it knows which keys there are."""
+    route = request.scope.get("route")
+    found = route.dependant.query_params if isinstance(route, APIRoute) else []
+    kinds = (field.field_info.annotation for field in found)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _without_place(details: ErrorDetails, model: type[BaseModel] | None) -> FieldProblem:
     """A field's problem without `query`, `path` or `header` before its name."""
     stripped: dict[str, Any] = {**details, "loc": details["loc"][1:]}
-    return field_problem(cast("ErrorDetails", stripped))
+    return field_problem(cast("ErrorDetails", stripped), model)
 
 
 def _dashed(name: str) -> str:

@@ -15,15 +15,33 @@ from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 
 MAX_DEPTH: Final = 12
 MAX_NODES: Final = 2_000
+MAX_NUMBER_LENGTH: Final = 400
+"""Characters of a number; more than any that a float holds has."""
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases (so no expansion bombs) and without duplicate keys."""
+    """YAML without aliases (so no expansion bombs), duplicate keys and scalars that are not what they claim to be."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise UnreadableInput("YAML aliases are not accepted")
         return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+        if number and len(node.value) > MAX_NUMBER_LENGTH:
+            problem = f"a number of more than {MAX_NUMBER_LENGTH} characters"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+        try:
+            return super().construct_object(node, deep=deep)
+        except (
+            ValueError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+        ) as error:  # of `0x_`, 2026-99-99, !!bool x
+            problem = f"{node.value!r:.80} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -48,6 +66,13 @@ def parse_document(text: str) -> dict[str, Any]:
         raise UnreadableInput(f"expected a mapping of fields, not {type(document).__name__}")
     _refuse_oversized(document)
     return document
+
+
+def parse_value(text: str) -> Any:
+    """Parse a single value as YAML has it, within the limits of `parse_document`. Raises UnreadableInput."""
+    value = _parse_yaml(text)
+    _refuse_oversized(value)
+    return value
 
 
 def _parse_json(text: str) -> Any:

@@ -5,9 +5,10 @@ Every field is closed and typed. `None` always means "the engine's own default",
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, assert_never
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, Number, PositiveInt, SkippedLayers
 from gatekeeper.domain.eviction import Evicting, Eviction, NoEviction, PerLayer, eviction_label
@@ -142,7 +143,14 @@ class Scheduling(Closed):
     gpu_memory_utilization: Annotated[Number, Field(gt=0.0, le=1.0)] | None = None
 
 
-EngineArgument = str | int | float | bool
+def _is_plain(value: object) -> object:
+    """One problem in place of one for each type that a value is not."""
+    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"got {value!r:.80}; allowed: text, a finite number, true or false")
+
+
+EngineArgument = Annotated[str | int | float | bool, BeforeValidator(_is_plain)]
 
 
 class KVConfig(Closed):

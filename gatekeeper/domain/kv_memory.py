@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from gatekeeper.domain.base import Closed, NonNegativeInt, PositiveInt
 from gatekeeper.domain.errors import FieldProblem, InvalidInput
 from gatekeeper.domain.kv_config import NoQuantization, Quantization, TurboQuant, skipped_layers
 from gatekeeper.domain.kv_storage import TURBOQUANT_SKIPPED, vector_bits
-from gatekeeper.domain.model_config import shape_fields
+from gatekeeper.domain.model_config import MOST_LAYERS, shape_fields
 
 GIB = 2**30
 
@@ -66,7 +66,7 @@ class ModelShape(Closed):
     where they differ; `value_dim`: where values are not as wide as keys. 0: does not apply.
     """
 
-    layers: PositiveInt
+    layers: Annotated[PositiveInt, Field(le=MOST_LAYERS)]
     attention_heads: PositiveInt
     kv_heads: PositiveInt
     head_dim: PositiveInt
@@ -132,7 +132,7 @@ class ModelShape(Closed):
         """Read a Hugging Face `config.json` (multimodal ones: their `text_config`). Raises InvalidInput."""
         try:
             return cls(**shape_fields(config))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
             problem = f"not a decoder's config.json: {said}"
             raise InvalidInput([FieldProblem(field="model config", problem=problem)]) from error

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from gatekeeper.domain.parameters import count_parameters
 
+MOST_LAYERS: Final = 1_000
+"""Many times those of any model; what a cache keeps is counted layer by layer."""
+
 WINDOWED: Final = ("sliding_attention", "chunked_attention")
 FULL: Final = ("full_attention", "attention")
 RECURRENT: Final = ("linear_attention", "mamba", "conv")
@@ -68,6 +71,8 @@ def _layer_fields(text: Mapping[str, Any]) -> dict[str, int]:
 def _layer_types(text: Mapping[str, Any]) -> Sequence[str]:
     """The kind of every layer, also where an older config leaves it to the code."""
     layers = int(text["num_hidden_layers"])
+    if layers > MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers {layers}: at most {MOST_LAYERS:,}")
     types = text.get("layer_types") or text.get("layers_block_type")
     if types is not None:
         if len(types) != layers:

@@ -72,6 +72,9 @@ TYPED_ARGUMENTS: Final[Mapping[str, str]] = {
 }
 """Flags that fields of the configuration stand for -> the field. As engine arguments they would contradict it."""
 
+LARGEST_SEED: Final = 2**32 - 1
+"""NumPy's generator, which vLLM seeds among others, takes no larger one."""
+
 DTYPES: Final = ("auto", "bfloat16", "float16", "half", "float32", "float")
 """vLLM's model types; `half` and `float` are other names."""
 
@@ -82,8 +85,11 @@ def argument_problem(name: str, value: EngineArgument) -> str | None:
         case "dtype":
             return None if value in DTYPES else f"one of {', '.join(DTYPES)}"
         case "seed":
-            whole = str(value).isdigit() and not isinstance(value, bool)
-            return None if whole else "a whole number from 0"
+            digits = str(value)
+            whole = digits.isascii() and digits.isdigit() and len(digits) <= len(str(LARGEST_SEED))
+            return (
+                None if whole and int(digits) <= LARGEST_SEED else f"a whole number from 0 to {LARGEST_SEED}"
+            )
         case "enforce-eager":
             return None if isinstance(value, bool) else "true or false"
         case "attention-backend":

@@ -63,13 +63,16 @@ class ComparisonView(View):
 
 
 def compare_runs(sessions: Sessions, ids: Sequence[str]) -> ComparisonView:
-    """Compare runs by their ids; one that is named twice counts once. Raises InvalidInput and NotFound."""
-    different = list(dict.fromkeys(ids))
+    """Compare runs by their ids; one that is named twice, however its id is spelled, counts once.
+
+    Raises InvalidInput and NotFound.
+    """
+    different = list(dict.fromkeys(map(run_id_of, ids)))
     if not 2 <= len(different) <= MOST_RUNS:
         allowed = f"2 to {MOST_RUNS} different runs"
         problem = f"{len(different)} are named"
         raise InvalidInput([FieldProblem(field="run", problem=problem, allowed=allowed)])
-    return compare([history.get_run(sessions, run_id_of(text)) for text in different])
+    return compare([history.get_run(sessions, run_id) for run_id in different])
 
 
 def compare(runs: Sequence[RunDetail]) -> ComparisonView:

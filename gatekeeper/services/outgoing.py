@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -21,6 +22,16 @@ TIMEOUT_S: Final = 10.0
 """For each step: to connect, to take some more of the message, to say some more."""
 DEADLINE_S: Final = 20.0
 """For all of them together, however slowly a receiver goes on. With the look-up of its name it ends within a lease."""
+
+LONGEST_NAME: Final = 253
+LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
+"""A part of a host's name; underscores are no part of the standard and common in private networks."""
+
+RESERVED: Final = tuple(
+    ipaddress.ip_network(network)
+    for network in ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20", "5f00::/16")
+)
+"""Not public by IANA's registries of special-purpose addresses, and public for some versions of `ipaddress`."""
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -48,13 +59,24 @@ def url_problem(url: str) -> str | None:
     """What is wrong with an address as such, before anything is resolved; None if nothing is."""
     try:
         parsed = httpx.URL(url)
+        host = parsed.host  # decoding it can fail too
     except (httpx.InvalidURL, ValueError):
         return "is no address"
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not host:
         return "is no http or https address"
+    if not _is_host(parsed.raw_host.decode("ascii")):
+        return "names no host: neither a name nor an IP address"
     if parsed.port is not None and not 1 <= parsed.port <= 65_535:
         return "names a port outside of 1 to 65535"
     return "names a user" if parsed.userinfo else None
+
+
+def _is_host(text: str) -> bool:
+    """An IPv6 address without a zone, or labels of at most 63 characters, which an IPv4 address is too (RFC 1123)."""
+    if ":" in text:
+        return "%" not in text
+    name = text.removesuffix(".")
+    return len(name) <= LONGEST_NAME and all(LABEL.fullmatch(label) for label in name.split("."))
 
 
 def host_problem(url: str, *, allowed: Sequence[str] = ()) -> str | None:
@@ -139,9 +161,14 @@ def checked_address(addresses: Iterable[str], allowed: Sequence[str]) -> str:
 
 
 def _may_be_reached(address: Address, allowed: Sequence[Network]) -> bool:
-    if any(address.version == network.version and address in network for network in allowed):
+    if _is_in(address, allowed):
         return True
-    return address.is_global and not (address.is_multicast or address.is_reserved)
+    is_reserved = address.is_multicast or address.is_reserved or _is_in(address, RESERVED)
+    return address.is_global and not is_reserved
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
 
 
 def _unwrapped(address: Address) -> Address:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-import yaml
 from pydantic import BaseModel
 
 from gatekeeper.domain.change import Change, Deployment, Ref, Slo
-from gatekeeper.domain.errors import FieldProblem, InvalidInput
+from gatekeeper.domain.documents import parse_value
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, UnreadableInput
 from gatekeeper.domain.eviction import Eviction
 from gatekeeper.domain.kv_config import Quantization, Reuse, Scheduling
 from gatekeeper.services.promote import PROMOTED
@@ -114,11 +114,12 @@ def change_form(
 def change_document(given: Mapping[str, str]) -> dict[str, Any]:
     """The change as a document; empty inputs are left out, numbers and yes or no read as YAML does.
 
-    Raises InvalidInput for a line of engine arguments that is none.
+    Raises InvalidInput for a list or mapping that can't be read, a line of engine arguments that is none, and a
+    baseline that is no choice.
     """
     document: dict[str, Any] = {"candidate": {}}
-    if given.get("baseline"):
-        document["baseline"] = PROMOTED if given["baseline"] == PROMOTED else {}
+    if chosen := given.get("baseline", "").strip():
+        document["baseline"] = _baseline_document(chosen)
     for name, text in given.items():
         *path, last = name.split(".")
         if not text.strip() or name == "baseline":
@@ -130,6 +131,16 @@ def change_document(given: Mapping[str, str]) -> dict[str, Any]:
             _arguments(name, text) if last == ARGUMENTS else _value(name, text.strip()[:MOST_CHARACTERS])
         )
     return document
+
+
+def _baseline_document(chosen: str) -> str | dict[str, Any]:
+    """The baseline before what the form states of it. Raises InvalidInput for a choice that the form does not have."""
+    if chosen not in (PROMOTED, STATED):
+        allowed = f"{PROMOTED}, {STATED}, or nothing for the usual one"
+        raise InvalidInput(
+            [FieldProblem(field="baseline", problem=f"unknown {chosen!r:.80}", allowed=allowed)]
+        )
+    return PROMOTED if chosen == PROMOTED else {}
 
 
 def known_fields(given: Mapping[str, str], form: ChangeForm) -> dict[str, str]:
@@ -232,14 +243,12 @@ def _value(name: str, text: str) -> Any:
         return text
     if last == SKIPPED:
         text = f"[{text.strip('[]')}]"
-    return _read(text)
-
-
-def _read(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
+        return parse_value(text)
+    except UnreadableInput as error:
+        if not text.startswith(("[", "{", "-")):
+            return text  # what the field takes is said better by its type
+        raise InvalidInput([FieldProblem(field=name, problem=error.detail)]) from error
 
 
 def _arguments(name: str, text: str) -> dict[str, Any]:
@@ -251,9 +260,23 @@ def _arguments(name: str, text: str) -> dict[str, Any]:
             raise InvalidInput(
                 [FieldProblem(field=name, problem=f"got {line!r}", allowed="name=value, one a line")]
             )
-        read = _read(value)
-        found[key.removeprefix("--")] = read if isinstance(read, (bool, int, float)) else value
+        flag = key.removeprefix("--")
+        if flag in found:
+            allowed = "each name once"
+            raise InvalidInput(
+                [FieldProblem(field=f"{name}.{flag}", problem="appears twice", allowed=allowed)]
+            )
+        found[flag] = _argument(value)
     return found
+
+
+def _argument(text: str) -> Any:
+    """A number, yes or no if it reads as one, else the text."""
+    try:
+        value = parse_value(text)
+    except UnreadableInput:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
 
 
 def _lines(arm: str, given: Mapping[str, str], arguments: Iterable[str]) -> Field:

@@ -41,6 +41,13 @@ def test_too_few_and_too_many_runs_are_refused_by_their_field(client: TestClient
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "run")
 
 
+def test_one_run_in_two_spellings_is_one_run(world: World, client: TestClient) -> None:
+    run_id = world.submit()
+    for other in (str(run_id).upper(), run_id.hex, f"{{{run_id}}}", run_id.urn):
+        answer = client.get(COMPARE, params={"run": [str(run_id), other]})
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "run")
+
+
 def test_a_run_that_is_not_there_is_not_found(client: TestClient) -> None:
     assert client.get(COMPARE, params={"run": [str(uuid4()), str(uuid4())]}).status_code == 404
 

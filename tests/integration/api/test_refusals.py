@@ -141,6 +141,19 @@ def test_a_wrong_query_is_422_in_the_same_form(client: TestClient, query: str, f
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
+def test_an_unknown_key_of_a_query_is_answered_with_the_known_ones(client: TestClient) -> None:
+    for path, known in (
+        ("runs", "model, verdict"),
+        ("deltas", "metric"),
+        (f"runs/{uuid4()}/partings", "mode"),
+    ):
+        answer = client.get(f"/api/v1/{path}?verdikt=PASS")
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert (error["field"], error["problem"]) == ("verdikt", "unknown key")
+        assert known in error["allowed"]
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

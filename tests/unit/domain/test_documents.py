@@ -99,6 +99,27 @@ def test_bombs_duplicates_and_broken_documents_are_unreadable(text: str) -> None
         parse_document(text)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!bool x", "!!timestamp x", "!!int x", "!!float x", "0x_", "2026-99-99", "2026-01-01T99:00:00Z",
+        "0x" + "f" * 5_000, ":".join(["1"] + ["59"] * 5_000), ":".join(["1"] + ["59"] * 5_000) + ".5", "9" * 500,
+    ],
+)  # fmt: skip
+def test_a_scalar_that_is_not_what_it_claims_to_be_is_unreadable_and_its_place_is_named(value: str) -> None:
+    for text in (f"model: m\ncandidate: {{a: {value}}}", f"model: m\na:\n- {value}"):
+        with pytest.raises(UnreadableInput, match=r"line [23], column") as raised:
+            parse_document(text)
+        assert len(str(raised.value)) < 500
+
+
+def test_an_engine_argument_that_is_no_value_is_one_problem_with_what_is_allowed() -> None:
+    for value in ("[1]", "{a: 1}", "null", ".nan", "2026-01-01"):
+        found = refused(f"model: m\ncandidate: {{engine_args: {{dtype: {value}}}}}")
+        assert list(found) == ["candidate.engine_args.dtype"]
+        assert "allowed: text, a finite number, true or false" in found["candidate.engine_args.dtype"][0]
+
+
 @pytest.mark.parametrize("value", [".nan", ".inf", "true", "'7'", "1.5"])
 def test_a_window_is_a_whole_number(value: str) -> None:
     text = f"model: m\ncandidate: {{eviction: {{policy: sliding_window, window: {value}}}}}"

@@ -1,11 +1,13 @@
 """Bytes per token against figures worked out by hand and published for well-known models."""
 
 import pytest
+from pydantic import ValidationError
 
 from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.kv_account import MemoryQuestion, memory_account
 from gatekeeper.domain.kv_config import Fp8, Int8, NoQuantization
 from gatekeeper.domain.kv_memory import GIB, ModelShape, kv_bytes_per_token
+from gatekeeper.domain.model_config import MOST_LAYERS
 
 FP16, FP8 = NoQuantization(), Fp8(scheme="fp8_e4m3")
 
@@ -93,3 +95,30 @@ def test_a_checkpoint_that_quantizes_its_own_cache_is_recognised(
     }
     assert ModelShape.from_hf_config(config).checkpoint_kv_scheme == scheme
     assert ModelShape.from_hf_config({"text_config": config}).checkpoint_kv_scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", MOST_LAYERS + 1),
+        ("num_hidden_layers", float("inf")),
+        ("num_attention_heads", 0),
+        ("head_dim", float("inf")),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_anything_is_counted(field: str, value: float) -> None:
+    config = {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "hidden_size": 64,
+        "max_position_embeddings": 100,
+    }
+    with pytest.raises(InvalidInput, match="model config"):
+        ModelShape.from_hf_config(config | {field: value})
+
+
+def test_a_shape_by_hand_has_at_most_as_many_layers_as_a_config() -> None:
+    assert shape(MOST_LAYERS, 32, 8).layers == MOST_LAYERS
+    with pytest.raises(ValidationError, match="less than or equal to 1000"):
+        shape(MOST_LAYERS + 1, 32, 8)

@@ -22,7 +22,7 @@ from gatekeeper.domain.kv_config import (
 from gatekeeper.domain.kv_memory import ModelShape
 from gatekeeper.domain.plan import Model, make_plan
 from gatekeeper.domain.vllm_command import parse_serve_command
-from gatekeeper.domain.vllm_flags import Device, serve_flags, unsupported
+from gatekeeper.domain.vllm_flags import LARGEST_SEED, Device, argument_problem, serve_flags, unsupported
 
 SHAPE = ModelShape(layers=2, attention_heads=2, kv_heads=1, head_dim=64, max_context=2048)
 ALLOWED = frozenset({"dtype", "enforce-eager"})
@@ -216,3 +216,10 @@ def test_one_argument_in_two_spellings_and_a_length_beyond_the_models_are_refuse
         "candidate.engine_args",
         "candidate.scheduling.max_model_len",
     }
+
+
+def test_a_seed_is_one_that_every_generator_of_the_engine_takes() -> None:
+    assert [argument_problem("seed", seed) for seed in (0, LARGEST_SEED, "7")] == [None] * 3
+    refused: tuple[EngineArgument, ...] = (-1, LARGEST_SEED + 1, 10**400, True, 1.5, "²", "７", "", "x")
+    for seed in refused:
+        assert "0 to 4294967295" in (argument_problem("seed", seed) or "")

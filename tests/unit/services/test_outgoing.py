@@ -95,3 +95,30 @@ def test_a_refused_connection_is_a_message_that_did_not_arrive() -> None:
 )
 def test_other_schemes_and_users_are_refused(url: str, problem: str | None) -> None:
     assert url_problem(url) == problem
+
+
+@pytest.mark.parametrize("address", ["192.0.0.8", "192.88.99.1", "fec0::1", "3fff::1", "5f00::1"])
+def test_what_is_reserved_is_not_public_whatever_the_library_says(address: str) -> None:
+    with pytest.raises(NotSent, match="not public"):
+        checked_address([address], [])
+    assert checked_address([address], [f"{address}/{32 if '.' in address else 128}"]) == address
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["%31%32%37.0.0.1", "127.0.0.1%2f.example.org", "[::1%25lo]", "[fe80::1%25eth0]", "a..b", "...", "-", "a-.org",
+     "exa mple.org", "a" * 64 + ".org", ".".join(["a" * 60] * 5), "xn--", "xn--a"],
+)  # fmt: skip
+def test_what_can_be_no_host_is_refused_before_a_message_waits_for_it(host: str) -> None:
+    assert url_problem(f"https://{host}/x") in (
+        "is no address",
+        "names no host: neither a name nor an IP address",
+    )
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["example.org", "example.org.", "my_host", "a-b.c", "1.2.3.4", "[2606:4700::1111]", "münchen.example"],
+)
+def test_names_and_addresses_are_hosts(host: str) -> None:
+    assert url_problem(f"https://{host}:8443/x?y=%20") is None

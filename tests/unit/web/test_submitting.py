@@ -211,3 +211,45 @@ def test_an_error_names_its_field_and_leads_to_it(name: str, value: str, named: 
     html = page(given, refusal.value)
     assert f'<a href="#{anchor}">' in html
     assert f'id="{anchor}"' in html
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("candidate.eviction.prompt", "{policy: h2o, policy: tova}", "'policy' appears twice"),
+        ("candidate.eviction.prompt", "[&a [x], *a, *a]", "aliases are not accepted"),
+        ("candidate.eviction.prompt", "[" * 1_900, "nested deeper"),
+        ("candidate.eviction.prompt", "{policy: h2o", "expected"),
+        ("candidate.eviction.prompt", "{budget_tokens: 0x_}", "'0x_' is no int"),
+        ("candidate.eviction.skip_layers", "2026-99-99", "is no timestamp"),
+    ],
+)
+def test_a_list_or_mapping_that_cannot_be_read_is_refused_at_its_field(
+    name: str, value: str, said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said) as refusal:
+        proposed(GIVEN | {"candidate.eviction.policy": "composed", name: value})
+    assert [problem.field for problem in refusal.value.problems] == [name]
+
+
+@pytest.mark.parametrize(
+    "value", ["0x_", "2026-99-99", "!!bool x", "&a [*a]", "*a", "@", "9" * 1_000, "1e400"]
+)
+def test_what_is_no_value_at_all_is_refused_by_the_type_of_its_field(value: str) -> None:
+    for name in ("candidate.quantization.group_size", "deployment.request_rate", "deployment.scenario"):
+        with pytest.raises(InvalidInput) as refusal:
+            proposed(GIVEN | {name: value})
+        assert [problem.field for problem in refusal.value.problems] == [name]
+
+
+def test_an_engine_argument_is_named_once() -> None:
+    with pytest.raises(InvalidInput, match="appears twice") as refusal:
+        proposed(GIVEN | {"candidate.engine_args": "seed=1\n--seed=2"})
+    assert [problem.field for problem in refusal.value.problems] == ["candidate.engine_args.seed"]
+
+
+def test_a_baseline_that_the_form_does_not_offer_is_not_taken_for_the_usual_one() -> None:
+    for choice in ("reference", "STATED", "<script>"):
+        with pytest.raises(InvalidInput, match="allowed: promoted, stated") as refusal:
+            proposed(GIVEN | {"baseline": choice})
+        assert [problem.field for problem in refusal.value.problems] == ["baseline"]
