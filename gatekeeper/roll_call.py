@@ -111,4 +111,5 @@ class RollCall:
     @staticmethod
     def _note_tasks(known: Present, answer: Any) -> Present:
         tasks = answer if isinstance(answer, list) else []
-        return replace(known, run_ids=tuple(str(task["args"][0]) for task in tasks if task["name"] == TASK))
+        runs = tuple(str(task["args"][0]) for task in tasks if task["name"] == TASK and task["args"])
+        return replace(known, run_ids=runs)

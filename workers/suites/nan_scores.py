@@ -6,6 +6,7 @@ would be an ERROR, although the engine lives and the candidate alone may be to b
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -39,7 +40,7 @@ def scoring_nan(base: Any) -> Any:
             try:
                 return await super().amodel_call(session, sem, messages, generate=generate, **arguments)
             except ClientResponseError as error:
-                if generate or error.status < 500 or not self._completes(messages):
+                if generate or error.status < 500 or not await asyncio.to_thread(self._completes, messages):
                     raise
                 return [NO_NUMBER for _ in messages]
 

@@ -10,8 +10,12 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from gatekeeper.queue import make_celery, queue_name
-from gatekeeper.roll_call import PATIENCE_S, RollCall
+from gatekeeper.roll_call import RollCall
 from tests.integration.services.seeds import make_settings
+
+
+LONGEST_S = 10.0
+"""Far longer than a page is held up, for machines with other work, and far shorter than a broker that is away takes."""
 
 
 @pytest.fixture
@@ -21,10 +25,10 @@ def roll_call(tmp_path: Path) -> Iterator[RollCall]:
     asked.close()
 
 
-def test_without_a_worker_the_answer_is_nobody_and_comes_within_a_second(roll_call: RollCall) -> None:
+def test_without_a_worker_the_answer_is_nobody_and_comes_soon(roll_call: RollCall) -> None:
     begun = time.monotonic()
     assert roll_call.attendance().workers == ()
-    assert time.monotonic() - begun < PATIENCE_S + 0.5
+    assert time.monotonic() - begun < LONGEST_S
 
 
 def test_an_idle_worker_is_known_with_its_device_once_it_has_answered(
@@ -46,7 +50,7 @@ def test_a_broker_that_is_away_is_said_so_and_holds_nobody_up(tmp_path: Path) ->
     asked = RollCall(make_celery(make_settings(None, tmp_path, broker_url="redis://127.0.0.1:1/0")))
     begun = time.monotonic()
     found = asked.attendance()
-    assert time.monotonic() - begun < PATIENCE_S + 0.5
+    assert time.monotonic() - begun < LONGEST_S
     until = time.monotonic() + 30
     while not found.problem and time.monotonic() < until:
         time.sleep(0.1)
