@@ -13,7 +13,6 @@ from gatekeeper.queue import make_celery, queue_name
 from gatekeeper.roll_call import RollCall
 from tests.integration.services.seeds import make_settings
 
-
 LONGEST_S = 10.0
 """Far longer than a page is held up, for machines with other work, and far shorter than a broker that is away takes."""
 
