@@ -16,8 +16,8 @@ from gatekeeper.domain.eviction import (
     TopK,
     layer_ranges,
 )
-from gatekeeper.domain.kv_budget import tokens_kept
-from gatekeeper.domain.kv_config import KVConfig
+from gatekeeper.domain.kv_budget import left_to_bound, tokens_kept
+from gatekeeper.domain.kv_config import KVConfig, skipped_layers
 from gatekeeper.domain.metric import METRICS
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
@@ -39,10 +39,13 @@ def gaps_of_deployment(deployment: Deployment, suite: Suite, policy: Policy) -> 
 
 
 def gaps_of_features(
-    baseline: KVConfig, candidate: KVConfig, suite: Suite, *, concurrency: int
+    baseline: KVConfig, candidate: KVConfig, suite: Suite, *, concurrency: int, layers: int | None
 ) -> Iterator[str]:
-    """What the candidate changes and no probe of the suite can bring about, one phrase each."""
-    for name, evicts in _parts(candidate.eviction):
+    """What the candidate changes and no probe of the suite can bring about, one phrase each.
+
+    `layers`: those of the model; None: not known.
+    """
+    for name, evicts in _parts(candidate.eviction, layers):
         if not any(evicts(*lengths) for lengths in suite.quality_lengths):
             yield f"{name} keeps all of every sequence, of up to {suite.quality_context} tokens"
     budget = candidate.scheduling.max_num_batched_tokens
@@ -87,12 +90,12 @@ Evicts = Callable[[int, int], bool]
 """Tokens of a prompt and of what is decoded after it -> whether any of them is left out."""
 
 
-def _parts(eviction: Eviction) -> Iterator[tuple[str, Evicts]]:
+def _parts(eviction: Eviction, layers: int | None) -> Iterator[tuple[str, Evicts]]:
     """What each policy is called where it stands, and when it evicts; each of several has to."""
     match eviction:
         case Composed(prompt=prompt, decode=decode):
             yield f"{prompt.policy} after the prompt", partial(_evicts, prompt)
-            yield f"{decode.policy} while decoding", partial(_bounds, eviction)
+            yield f"{decode.policy} while decoding", partial(_bounds, eviction, layers)
         case PerLayer(groups=groups, other=other):
             for group in groups:
                 name = f"{group.eviction.policy} in {layer_ranges(group.layers)}"
@@ -102,10 +105,16 @@ def _parts(eviction: Eviction) -> Iterator[tuple[str, Evicts]]:
             yield eviction.policy, partial(_evicts, eviction)
 
 
-def _bounds(eviction: Composed, prompt: int, decode: int) -> bool:
-    """Whether its second policy leaves out anything of what the first has left, and of what is decoded."""
-    left = tokens_kept(eviction.prompt, prompt)
-    return _evicts(eviction.decode, left, decode)
+def _bounds(eviction: Composed, layers: int | None, prompt: int, decode: int) -> bool:
+    """Whether its second policy leaves out anything of what the first has left in some layer, and of what is decoded.
+
+    Of a share, the fewer layers there are, the less is left in those that are not skipped. So of an unknown number it
+    is certain what the fewest would hold that have the skipped ones and one other.
+    """
+    skipped = skipped_layers(eviction)
+    fewest = max(len(skipped), *skipped, 0) + 1
+    left = left_to_bound(eviction, prompt, layers=fewest if layers is None else layers)
+    return _evicts(eviction.decode, min(left) if layers is None else max(left), decode)
 
 
 def _evicts(eviction: SinglePolicy, prompt: int, decode: int) -> bool:

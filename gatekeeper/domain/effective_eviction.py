@@ -11,12 +11,13 @@ from gatekeeper.domain.eviction import (
     Composed,
     Eviction,
     NoEviction,
+    PerLayer,
     SlidingWindow,
     TopK,
     layer_ranges,
     single_policies,
 )
-from gatekeeper.domain.kv_budget import kept_by_layer, tokens_kept
+from gatekeeper.domain.kv_budget import kept_by_layer, left_to_bound, tokens_kept
 from gatekeeper.domain.kv_config import KVConfig, skipped_layers
 from gatekeeper.domain.measurement import EffectiveConfig
 from gatekeeper.domain.observation import NOT_SAID, Observation, by_layer
@@ -117,15 +118,23 @@ def _stages(eviction: Eviction, effective: EffectiveConfig, *, kept: int, seen: 
 
 
 def _was_tried(eviction: Eviction, stages: Sequence[_Stage]) -> bool:
-    """Whether some layer had to give something up; of two policies in turn, to each of them."""
+    """Whether some layer had to give something up, to each policy that frees tokens."""
     prompt, last = stages[0], stages[-1]
-    if not isinstance(eviction, Composed):
-        return min(prompt.expected) < prompt.seen
-    bound, skipped = tokens_kept(eviction.decode, LARGEST), skipped_layers(eviction)
-    first = kept_by_layer(eviction.first, prompt.seen, layers=len(prompt.expected))
-    left = [tokens for layer, tokens in enumerate(first) if layer not in skipped]
-    tried = min(left, default=prompt.seen) < prompt.seen
-    return tried and max(left, default=0) + last.seen - prompt.seen > bound
+    layers = len(prompt.expected)
+    match eviction:
+        case Composed():
+            left = left_to_bound(eviction, prompt.seen, layers=layers)
+            tried = min(left, default=prompt.seen) < prompt.seen
+            bound = tokens_kept(eviction.decode, LARGEST)
+            return tried and max(left, default=0) + last.seen - prompt.seen > bound
+        case PerLayer():
+            return all(
+                any(prompt.expected[layer] < prompt.seen for layer in group if layer < layers)
+                for group, part in eviction.by_policy(layers)
+                if not isinstance(part, NoEviction | TopK)
+            )
+        case _:
+            return min(prompt.expected) < prompt.seen
 
 
 def _policy(document: Mapping[str, Any]) -> str:

@@ -34,11 +34,8 @@ PYRAMID_STEEPNESS: Final = 20
 """The highest layer gets this part of the mean budget beyond the window (Cai et al. 2024, section 4.2, beta)."""
 
 
-def tokens_kept(eviction: SinglePolicy | Composed, context: int, *, decode_tokens: int = 0) -> int:
-    """How many tokens of a sequence stay in a layer without a window of its own, if none is skipped; their mean.
-
-    Of a composition the mean over layers before the second policy bounds them.
-    """
+def tokens_kept(eviction: SinglePolicy, context: int, *, decode_tokens: int = 0) -> int:
+    """How many tokens of a sequence stay in a layer without a window of its own, if none is skipped; their mean."""
     match eviction:
         case NoEviction() | TopK():
             return context  # top-k reads less, and frees nothing
@@ -50,9 +47,6 @@ def tokens_kept(eviction: SinglePolicy | Composed, context: int, *, decode_token
             return _budget(eviction, context)
         case SnapKv() | PyramidKv() | ExpectedAttention() | PrefillSelector():
             return _budget(eviction, context - decode_tokens) + decode_tokens
-        case Composed(prompt=prompt, decode=decode):
-            compressed = _budget(prompt, context - decode_tokens)
-            return tokens_kept(decode, compressed + decode_tokens)
         case _:
             assert_never(eviction)
 
@@ -80,6 +74,12 @@ def kept_by_layer(
             return _kept_by_layer(eviction, context, layers=layers, decode_tokens=decode_tokens)
 
 
+def left_to_bound(eviction: Composed, prompt: int, *, layers: int) -> tuple[int, ...]:
+    """What the first policy leaves of a prompt in each layer that is not skipped: there the second one bounds it."""
+    skipped, kept = skipped_layers(eviction), kept_by_layer(eviction.first, prompt, layers=layers)
+    return tuple(tokens for layer, tokens in enumerate(kept) if layer not in skipped)
+
+
 def _kept_by_layer(
     eviction: SinglePolicy, context: int, *, layers: int, decode_tokens: int
 ) -> tuple[int, ...]:
@@ -99,10 +99,10 @@ def largest_fraction(eviction: SinglePolicy, layers: int) -> float:
 
 
 def _budget(eviction: Budgeted, tokens: int) -> int:
-    """What a budget leaves of `tokens`; a share is rounded down, and one token always stays."""
+    """What a budget leaves of `tokens`; a share is rounded down, and one token always stays, if there is one."""
     if eviction.evicted_fraction is not None:
         kept = round(tokens * (1 - eviction.evicted_fraction), 6)  # 60 x (1 - 0.8) is 11.999...98 in binary
-        return max(1, int(kept))
+        return min(tokens, max(1, int(kept)))
     return min(tokens, eviction.budget_tokens or tokens)
 
 
@@ -111,7 +111,7 @@ def _budgets(eviction: Budgeted, prompt: int, *, layers: int, whole: int) -> tup
     governed = layers - whole
     total = governed * _budget(eviction, prompt)
     if eviction.evicted_fraction is not None:
-        total = max(governed, layers * _budget(eviction, prompt) - whole * prompt)
+        total = max(governed * min(prompt, 1), layers * _budget(eviction, prompt) - whole * prompt)
     if isinstance(eviction, PyramidKv):
         window = min(eviction.observation_window, prompt)
         if total > governed * window:

@@ -165,10 +165,11 @@ class Plan(Closed):
 
         Every suite runs on the whole candidate, all its features together.
         """
-        baseline, candidate = self.baseline.config, self.candidate.config
+        baseline, candidate, shape = self.baseline.config, self.candidate.config, self.candidate.model.shape
+        layers = shape.layers if shape else None
         return (
             *gaps_of_deployment(self.change.deployment, self.suite, self.policy),
-            *gaps_of_features(baseline, candidate, self.suite, concurrency=self.concurrency),
+            *gaps_of_features(baseline, candidate, self.suite, concurrency=self.concurrency, layers=layers),
         )
 
     @property

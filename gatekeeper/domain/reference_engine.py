@@ -42,6 +42,9 @@ REUSABLE: Final = (
 )  # fmt: skip
 """Policies that go with prefix caching: of the prompt's queries they look at the last ones only, which are computed."""
 
+BLOCK_TOKENS: Final = 64
+"""Tokens that prefix caching keeps and computes at once, but for KIVI. Fewer take longer; it divides suites' 128."""
+
 SCHEDULING: Final = ("max_model_len", "max_num_batched_tokens")
 DTYPES: Final = ("float32", "bfloat16", "float16")
 KVQUANT_DTYPES: Final = ("float32", "bfloat16")
@@ -119,13 +122,26 @@ def _reuse(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
             problem = f"{part.policy} looks at all of a prompt's queries; a reused prefix has none"
             allowed = f"absent or false; true with eviction{place}.policy {known}"
             yield FieldProblem(field=f"{arm}.reuse.prefix_caching", problem=problem, allowed=allowed)
-    if isinstance(config.quantization, Kivi) and config.scheduling.max_num_batched_tokens is not None:
+    yield from _pieces_of_reused(config, arm)
+
+
+def _pieces_of_reused(config: KVConfig, arm: str) -> Iterator[FieldProblem]:
+    """Where prefixes are reused, prompts are computed block by block, so larger pieces would be there in name only."""
+    piece, field = config.scheduling.max_num_batched_tokens, f"{arm}.scheduling.max_num_batched_tokens"
+    if piece is None:
+        return
+    if isinstance(config.quantization, Kivi):
         problem = (
             "which of KIVI's tokens a piece of a prompt meets in 16 bits depends on where pieces end, and after a "
             "reused prefix they end elsewhere"
         )
-        field = f"{arm}.scheduling.max_num_batched_tokens"
         yield FieldProblem(field=field, problem=problem, allowed="absent with prefix_caching: true")
+    elif piece > BLOCK_TOKENS:
+        problem = (
+            f"with prefix_caching prompts are computed in blocks of {BLOCK_TOKENS}, so never in larger pieces"
+        )
+        allowed = f"absent, or 1 to {BLOCK_TOKENS}, with prefix_caching: true"
+        yield FieldProblem(field=field, problem=problem, allowed=allowed)
 
 
 def _rest(config: KVConfig, arm: str) -> Iterator[FieldProblem]:

@@ -35,6 +35,7 @@ def test_every_candidate_is_a_change_that_its_suite_covers(name: str) -> None:
             parsed.resolved_candidate,
             suite,
             concurrency=parsed.deployment.requests_in_flight,
+            layers=SHAPE.layers,
         )
         assert [*gaps] == []
 

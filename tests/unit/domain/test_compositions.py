@@ -147,6 +147,11 @@ def test_a_composition_skips_layers_as_its_first_policy_would() -> None:
     assert kept_by_layer(composed, 200, layers=2, decode_tokens=100) == (60, 200)
 
 
+def test_of_no_prompt_nothing_is_left_to_bound() -> None:
+    composed = eviction(COMPOSED | {"prompt": {**H2O, "evicted_fraction": 0.25}, "skip_layers": [0, 1, 2, 3]})
+    assert kept_by_layer(composed, 0, layers=6) == (0,) * 6
+
+
 def test_a_pyramid_is_bounded_layer_by_layer() -> None:
     prompt = {"policy": "pyramidkv", "evicted_fraction": 0.5, "observation_window": 4}
     alone = kept_by_layer(eviction(prompt), 100, layers=6)
@@ -257,9 +262,45 @@ def test_a_suite_has_to_reach_every_policy_of_a_composition(
     document: dict[str, Any], gaps: list[str]
 ) -> None:
     config = KVConfig.model_validate({"eviction": document})
-    found = [*gaps_of_features(KVConfig(), config, get_suite("smoke"), concurrency=1)]
+    found = [*gaps_of_features(KVConfig(), config, get_suite("smoke"), concurrency=1, layers=6)]
     expected = [f"{name} keeps all of every sequence, of up to 640 tokens" for name in gaps]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "layers", "reaches"),
+    [
+        (229, 30, True),  # 102 of 512 are left where no layer is skipped, and 128 are decoded
+        (230, 30, False),
+        (300, 30, False),  # over all layers 307 are left
+        (128, None, True),  # of 16 layers or more one is left on the one that is certain not to be skipped
+        (129, None, False),
+    ],
+)
+def test_a_bound_has_to_be_reached_in_layers_that_are_not_skipped(
+    window: int, layers: int | None, reaches: bool
+) -> None:
+    document = {
+        "policy": "composed", "skip_layers": [*range(15)], "decode": {**WINDOW, "window": window},
+        "prompt": {"policy": "snapkv", "evicted_fraction": 0.4},
+    }  # fmt: skip
+    config = KVConfig.model_validate({"eviction": document})
+    gaps = [*gaps_of_features(KVConfig(), config, get_suite("smoke"), concurrency=1, layers=layers)]
+    assert gaps == (
+        [] if reaches else ["sliding_window while decoding keeps all of every sequence, of up to 640 tokens"]
+    )
+
+
+def test_a_bound_acts_where_the_lowest_layer_of_a_pyramid_outgrows_it() -> None:
+    prompt = {"policy": "pyramidkv", "budget_tokens": 100}
+    document = COMPOSED | {"prompt": prompt, "decode": {**WINDOW, "window": 240}}
+    config = KVConfig.model_validate({"eviction": document})
+    known, unknown = (
+        [*gaps_of_features(KVConfig(), config, get_suite("smoke"), concurrency=1, layers=layers)]
+        for layers in (6, None)
+    )
+    assert known == []
+    assert unknown == ["sliding_window while decoding keeps all of every sequence, of up to 640 tokens"]
 
 
 @pytest.mark.parametrize(
@@ -336,6 +377,25 @@ def test_each_layer_is_held_against_its_own_policy(kept: tuple[int, int], agrees
     assert row.agrees is agrees
     assert "layer 0 sliding_window (window 30)" in row.requested.replace("[0]", "0")
     assert ("in place of" in str(row.effective)) == (not agrees)
+
+
+@pytest.mark.parametrize(("window", "agrees"), [(30, True), (100, None)])
+def test_each_policy_has_to_be_seen_in_layers_of_its_own(window: int, agrees: bool | None) -> None:
+    document = PER_LAYER | {"groups": [group([0], {**WINDOW, "window": window})]}
+    row = observed(document, seen_tokens=100, kept_tokens=50, kept_by_layer=held(min(window, 100), 50))
+    assert row.agrees is agrees
+
+
+def test_a_bound_is_seen_only_where_a_layer_that_is_not_skipped_reaches_it() -> None:
+    document = COMPOSED | {"prompt": {**H2O, "evicted_fraction": 0.25}, "skip_layers": [1]}
+    seen = [
+        observed(
+            document, seen_tokens=104, kept_tokens=78, kept_by_layer=held(52, 104), decoded_tokens=decoded,
+            kept_after_decoding=held(min(52 + decoded, 60), 104 + decoded),
+        ).agrees
+        for decoded in (8, 9)
+    ]  # fmt: skip
+    assert seen == [None, True]
 
 
 def test_an_account_without_decoding_is_written_as_it_always_was_so_that_reports_stay() -> None:

@@ -145,7 +145,7 @@ def test_a_policy_that_evicts_nothing_of_any_sequence_passes_nothing(
 ) -> None:
     """The longest sequence of this suite has 512 tokens of prompt and 128 decoded."""
     none, config = KVConfig(), KVConfig.model_validate({"eviction": eviction})
-    gaps = [*gaps_of_features(none, config, get_suite("smoke"), concurrency=1)]
+    gaps = [*gaps_of_features(none, config, get_suite("smoke"), concurrency=1, layers=6)]
     assert gaps == (
         [] if evicts else [f"{eviction['policy']} keeps all of every sequence, of up to 640 tokens"]
     )
@@ -159,7 +159,7 @@ def test_lengths_that_only_the_tasks_know_outgrow_no_window_but_lose_a_share() -
     found = [
         [
             *gaps_of_features(
-                KVConfig(), KVConfig.model_validate({"eviction": e}), ACCURACY_ONLY, concurrency=1
+                KVConfig(), KVConfig.model_validate({"eviction": e}), ACCURACY_ONLY, concurrency=1, layers=6
             )
         ]
         for e in (share, window)

@@ -11,7 +11,7 @@ from gatekeeper.domain.errors import InvalidInput
 from gatekeeper.domain.kv_budget import kept_by_layer
 from gatekeeper.domain.kv_config import KVConfig, Reuse
 from gatekeeper.domain.measurement import EffectiveConfig
-from gatekeeper.domain.reference_engine import unsupported
+from gatekeeper.domain.reference_engine import BLOCK_TOKENS, unsupported
 from gatekeeper.domain.vllm_flags import Device
 from tests.fakes.engine import SHAPE, fake_plan
 
@@ -81,6 +81,7 @@ def test_what_no_engine_has_is_refused_with_what_each_lacks() -> None:
             "reuse.prefix_caching",
         ),
         (KIVI | REUSE | {"scheduling": {"max_num_batched_tokens": 64}}, "scheduling.max_num_batched_tokens"),
+        (REUSE | {"scheduling": {"max_num_batched_tokens": 65}}, "scheduling.max_num_batched_tokens"),
         ({"reuse": {"offload_gib": 1}}, "reuse.offload_gib"),
         ({"scheduling": {"block_size": 16}}, "scheduling.block_size"),
         ({"engine_args": {"attention-backend": "X"}}, "engine_args.attention-backend"),
@@ -93,6 +94,23 @@ def test_what_would_have_no_effect_or_does_not_exist_is_refused_by_its_field(
     problems = unsupported(KVConfig.model_validate(config), arm="candidate", shape=SHAPE)
     assert [problem.field for problem in problems] == [f"candidate.{field}"]
     assert problems[0].allowed
+
+
+@pytest.mark.parametrize("pieces", [None, 1, BLOCK_TOKENS])
+def test_pieces_within_a_block_go_with_prefix_caching(pieces: int | None) -> None:
+    config = KVConfig.model_validate(REUSE | {"scheduling": {"max_num_batched_tokens": pieces}})
+    assert unsupported(config, arm="candidate", shape=SHAPE) == []
+
+
+def test_larger_pieces_go_without_prefix_caching_and_are_refused_with_what_goes_with_it() -> None:
+    scheduling = {"scheduling": {"max_num_batched_tokens": 512}}
+    config = KVConfig.model_validate(SNAPKV | scheduling)
+    assert unsupported(config, arm="candidate", shape=SHAPE) == []
+    with pytest.raises(InvalidInput) as raised:
+        fake_plan(SNAPKV | REUSE, baseline=scheduling, engine="reference")
+    (problem,) = raised.value.problems
+    assert problem.field == "candidate.scheduling.max_num_batched_tokens"
+    assert problem.allowed == "absent, or 1 to 64, with prefix_caching: true"
 
 
 def test_a_plan_carries_engine_reason_flags_and_command() -> None:

@@ -54,4 +54,4 @@ def test_the_cache_is_tried_on_a_sequence_that_something_is_evicted_from(
     eviction: dict[str, Any], longest: int, tokens: int
 ) -> None:
     config = KVConfig.model_validate({"eviction": eviction})
-    assert trial_lengths(config.eviction, longest=longest) == (tokens, 0)
+    assert trial_lengths(config.eviction, longest=longest, layers=2) == (tokens, 0)

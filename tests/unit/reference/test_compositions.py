@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from gatekeeper.domain.eviction import Composed
 from gatekeeper.domain.kv_account import MemoryQuestion, sequence_bytes
-from gatekeeper.domain.kv_budget import kept_by_layer
+from gatekeeper.domain.kv_budget import kept_by_layer, left_to_bound
 from gatekeeper.domain.kv_config import KVConfig
 from tests.unit.reference.nuq_tiny import nuq_runner
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, SHAPE, decoded, masked, model, runner, tokens
 from workers.engines.reference.engine import Reference
-from workers.engines.reference.meter import held_by_layer, measure_cache, tell, trial_lengths
+from workers.engines.reference.meter import BEYOND, held_by_layer, measure_cache, tell, trial_lengths
 
 TEXT = tokens(60)
 PROMPT = 40
@@ -234,7 +235,8 @@ def test_the_engine_measures_both_policies_on_a_sequence_of_its_own(
         (composed(), 200, (188, 12)),  # 14 of the prompt, 18 while decoding, and 8 beyond
         (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 2048, (37, 8)),
         (composed() | {"prompt": {"policy": "tova", "budget_tokens": 30}}, 100, (92, 8)),
-        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 30, (22, 0)),
+        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 30, (8, 22)),
+        (composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.5}}, 24, (24, 0)),
         (composed(decode={"policy": "sliding_window", "window": 4000}), 8192, (1024, 0)),
         (PER_LAYER, 8192, (1024, 0)),
         (PER_LAYER | {"other": {"policy": "sliding_window", "window": 2048}}, 8192, (3072, 0)),
@@ -244,4 +246,41 @@ def test_the_cache_is_tried_on_as_few_tokens_as_show_every_policy(
     eviction: dict[str, Any], longest: int, lengths: tuple[int, int]
 ) -> None:
     parsed = KVConfig.model_validate({"eviction": eviction}).eviction
-    assert trial_lengths(parsed, longest=longest) == lengths
+    assert trial_lengths(parsed, longest=longest, layers=2) == lengths
+
+
+@pytest.mark.parametrize(
+    ("window", "longest", "lengths"),
+    [
+        (
+            400,
+            1920,
+            (1890, 30),
+        ),  # a fifth stays where no layer is skipped, so that all layers together keep 0.6
+        (400, 8192, (2004, 8)),
+        (1000, 8192, (4096, 190)),
+        (1000, 1920, (1024, 0)),  # too few for the bound
+    ],
+)
+def test_a_bound_is_tried_in_the_layers_that_are_not_skipped(
+    window: int, longest: int, lengths: tuple[int, int]
+) -> None:
+    prompt = {"policy": "snapkv", "evicted_fraction": 0.4}
+    decode = {"policy": "sliding_window", "window": window}
+    document = composed(decode=decode) | {"prompt": prompt, "skip_layers": [*range(15)]}
+    parsed = KVConfig.model_validate({"eviction": document}).eviction
+    assert isinstance(parsed, Composed)
+    prompt_tokens, decoded = trial_lengths(parsed, longest=longest, layers=30)
+    assert (prompt_tokens, decoded) == lengths
+    left = max(left_to_bound(parsed, prompt_tokens, layers=30))
+    assert prompt_tokens + decoded <= longest
+    assert left + decoded >= window + BEYOND or not decoded
+
+
+def test_a_bound_is_seen_in_effect_in_the_layers_that_are_not_skipped() -> None:
+    eviction = composed() | {"prompt": {"policy": "tova", "evicted_fraction": 0.3}, "skip_layers": [0]}
+    run = runner({"eviction": eviction})
+    measured = measure_cache(run, longest=200, vocabulary=model().config.vocab_size, step=1)
+    assert measured.held_by_layer[0] == measured.seen
+    assert measured.held_by_layer[1] <= 18 < measured.held_by_layer[1] + measured.decoded
+    assert measured.held_after_decoding == (measured.seen + measured.decoded, 18)

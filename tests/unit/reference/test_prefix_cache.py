@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from gatekeeper.domain.kv_config import KVConfig
-from gatekeeper.domain.reference_engine import ALIKE_IN_ALL_HEADS, FREES_NOTHING, POLICIES, REUSABLE
+from gatekeeper.domain.reference_engine import (
+    ALIKE_IN_ALL_HEADS,
+    BLOCK_TOKENS,
+    FREES_NOTHING,
+    POLICIES,
+    REUSABLE,
+)
 from tests.unit.reference.nuq_tiny import layers as nuq
 from tests.unit.reference.nuq_tiny import scheme as kvquant
 from tests.unit.reference.tiny import HEAD_DIM, KV_HEADS, LAYERS, model, tokens
@@ -121,6 +127,15 @@ def test_prompts_in_pieces_reuse_and_are_reused(eviction: dict[str, Any]) -> Non
     assert context.reused_tokens == 64
     assert context.pieces == 2, "23 and 18 tokens"
     assert_same(run, context, run.read_prompt(PROMPTS[1]), following=OTHER[35:40])
+
+
+@pytest.mark.parametrize(("piece", "pieces"), [(None, 3), (32, 5), (BLOCK_TOKENS, 3), (512, 3)], ids=str)
+def test_no_piece_is_larger_than_a_block_so_that_no_larger_one_may_be_asked_for(
+    piece: int | None, pieces: int
+) -> None:
+    run = exact({"scheme": "none"}, {"policy": "none"}, piece=piece)
+    (context,) = reusing(run, tokens(2 * BLOCK_TOKENS + 20))
+    assert context.pieces == pieces
 
 
 @pytest.mark.parametrize(("scheme", "eviction"), COMBINED)

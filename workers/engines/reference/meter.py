@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from gatekeeper.domain.base import LARGEST
 from gatekeeper.domain.eviction import Composed, Eviction, PerLayer, SinglePolicy, single_policies
-from gatekeeper.domain.kv_budget import tokens_kept
+from gatekeeper.domain.kv_budget import left_to_bound, tokens_kept
 from gatekeeper.domain.kv_config import KVConfig
 from gatekeeper.domain.kv_memory import GIB
 from gatekeeper.domain.measurement import EVICTED_TOKENS
@@ -51,10 +51,11 @@ class Measured:
     held_after_decoding: tuple[int, ...] = ()
 
 
-def trial_lengths(eviction: Eviction, *, longest: int) -> tuple[int, int]:
+def trial_lengths(eviction: Eviction, *, longest: int, layers: int) -> tuple[int, int]:
     """Tokens of a prompt, and of what is decoded after it, of which each policy evicts something, if `longest` allows.
 
     Of two in turn the prompt leaves the second as little to wait for as it can, since each decoded token takes a step.
+    What it waits for is the fullest of the model's `layers` that are not skipped.
     """
     match eviction:
         case PerLayer():
@@ -64,12 +65,13 @@ def trial_lengths(eviction: Eviction, *, longest: int) -> tuple[int, int]:
             missing = max(bound - (first.budget_tokens or bound), 0) + BEYOND
             if missing > min(LONGEST_DECODE, longest - 1):
                 return trial_tokens(first, longest=longest), 0
-            room = longest - missing
-            prompt = trial_tokens(first, longest=room)
+            prompt = trial_tokens(first, longest=longest - missing)
             if first.budget_tokens is None:
-                prompt = longest_within(first, bound, longest=min(room, LONGEST_COMPOSED))
-            decoded = max(bound - tokens_kept(first, prompt), 0) + BEYOND
-            return prompt, decoded if decoded <= min(LONGEST_DECODE, longest - prompt) else 0
+                prompt = longest_within(eviction, bound, longest=longest, layers=layers)
+            decoded = max(bound - max(left_to_bound(eviction, prompt, layers=layers)), 0) + BEYOND
+            if decoded > min(LONGEST_DECODE, longest - prompt):
+                return trial_tokens(first, longest=longest), 0
+            return prompt, decoded
         case _:
             return trial_tokens(eviction, longest=longest), 0
 
@@ -82,10 +84,18 @@ def trial_tokens(eviction: SinglePolicy, *, longest: int) -> int:
     return min(longest, kept + LONGEST_TRIAL)
 
 
-def longest_within(eviction: SinglePolicy, bound: int, *, longest: int) -> int:
-    """The longest prompt of at most `longest` tokens of which no more than `bound` are kept; one token at least."""
-    lengths = range(1, longest + 1)
-    return max(bisect_right(lengths, bound, key=lambda length: tokens_kept(eviction, length)), 1)
+def longest_within(eviction: Composed, bound: int, *, longest: int, layers: int) -> int:
+    """A long prompt whose share no layer holds more than `bound` of, and after which `longest` has room to fill it.
+
+    The longest one, but for what rounding leaves; one token at least.
+    """
+
+    def is_too_long(length: int) -> bool:
+        left = max(left_to_bound(eviction, length, layers=layers))
+        return left > bound or length + bound - left + BEYOND > longest
+
+    lengths = range(1, min(longest, LONGEST_COMPOSED) + 1)
+    return max(bisect_left(lengths, True, key=is_too_long), 1)
 
 
 def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -> Measured:
@@ -94,7 +104,7 @@ def measure_cache(runner: Runner, *, longest: int, vocabulary: int, step: int) -
     One more token costs the difference of two lengths over their distance: what stays in full precision at either
     length is in neither. That takes two steps at the least.
     """
-    trial, decoded = trial_lengths(runner.config.eviction, longest=longest)
+    trial, decoded = trial_lengths(runner.config.eviction, longest=longest, layers=runner.geometry.layers)
     long = max(trial // step * step, min(longest, step))
     short = max(long // 2 // step * step, 1)
     tokens = [number % vocabulary for number in range(long)]

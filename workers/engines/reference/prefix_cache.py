@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final, assert_never
+from typing import assert_never
 
 from gatekeeper.domain.eviction import (
     ExpectedAttention,
@@ -33,10 +33,8 @@ from gatekeeper.domain.eviction import (
 )
 from gatekeeper.domain.kv_config import Kivi, KVConfig, Quantization
 from gatekeeper.domain.kv_memory import GIB
+from gatekeeper.domain.reference_engine import BLOCK_TOKENS
 from workers.engines.reference.layers import LayerBlock, SequenceLayer
-
-BLOCK_TOKENS: Final = 64
-"""Tokens of a block. All of them are computed at once, and fewer would take longer; it divides suites' 128."""
 
 
 def block_tokens(quantization: Quantization) -> int:
