@@ -40,7 +40,8 @@ def run(probe: FidelityProbe, bench: Bench) -> None:
     parts = [_by_length(documents[start:end]) for start, end in pairwise((0, *ends))]
     cache_states: list[Mode] = [mode for mode in bench.modes if mode in SCORED]
     of_one_state = sum(map(len, parts))
-    company = list(islice(cycle(parts[0]), max(bench.concurrency - of_one_state, 0)))
+    lacking = max((bench.deployment.concurrency or 0) - of_one_state, 0)
+    company = list(islice(cycle(parts[0]), lacking))
     total, done = of_one_state * len(cache_states), count(1)
     bench.advance(0, total)
     for mode in cache_states:
