@@ -18,7 +18,7 @@ from gatekeeper.domain.plan import ArmPlan, Model, make_plan
 from gatekeeper.domain.policy import Policy
 from gatekeeper.domain.suite import Suite
 from gatekeeper.embedded import bundled_model
-from tests.integration.workers.test_reference_engine import POLICY, SUITE, model
+from tests.integration.workers.random_model import POLICY, SUITE, model
 from workers import calibrate
 from workers.engines import choose
 from workers.engines.base import launch

@@ -1,101 +1,29 @@
-"""The reference engine over real subprocesses and HTTP, with a small random model: its contract, and whole gates."""
+"""The reference engine over real subprocesses and HTTP, with a small random model: its contract."""
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from tokenizers.decoders import ByteLevel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from gatekeeper.domain.change import Change, Deployment
+from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.effective import compare, mismatches
-from gatekeeper.domain.judge import judge
-from gatekeeper.domain.kv_memory import ModelShape
-from gatekeeper.domain.plan import Model, Plan, make_plan
-from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.plan import Model
 from gatekeeper.domain.probes import AccuracyProbe
-from gatekeeper.domain.suite import Suite
-from gatekeeper.domain.verdict import Report, Verdict
-from tests.fakes.engine import MemoryArm, MemoryRun
+from tests.fakes.engine import MemoryArm
+from tests.integration.workers.random_model import VOCABULARY, model, plan_of
 from workers.engines import choose
 from workers.engines.base import Server, launch
-from workers.execute import Bounds, Job, execute
 from workers.suites import accuracy
-from workers.suites.base import PREFIX_HITS, Bench
-from workers.suites.documents import bundled_texts
+from workers.suites.base import Bench
 
+__all__ = ["model"]
 pytestmark = pytest.mark.timeout(300)
 
-VOCABULARY = 320
 EVICTED = "gatekeeper:kv_tokens_evicted_total"
-SUITE: Mapping[str, Any] = {
-    "name": "tiny",
-    "description": "every way in which suites ask an engine",
-    "probes": [
-        {
-            "probe": "modes", "modes": ["first_batch", "boundary", "greedy", "prefill"], "documents": 9,
-            "context_tokens": 130, "decode_tokens": 4, "top_k": 5,
-        },
-        {"probe": "capacity"},
-        {"probe": "fidelity", "documents": 8, "context_tokens": 96, "decode_tokens": 8, "top_k": 20},
-        {"probe": "performance", "prompts": 4, "input_tokens": 16, "output_tokens": 4, "rounds": 2, "seed": 1},
-    ],
-}  # fmt: skip
-POLICY: Mapping[str, Any] = {
-    "name": "p",
-    "rules": [
-        {"metric": "decode_kl", "at_most": 0.05, "reason": "r"},
-        {"metric": "throughput_ratio", "at_least": 0.9, "reason": "r"},
-    ],
-}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A random Llama with a tokenizer of its own and a chat template, as a directory."""
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, max_position_embeddings=512, initializer_range=0.3,
-        bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    pieces = Tokenizer(models.BPE())
-    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pieces.decoder = ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    pieces.train_from_iterator([text for _, text in bundled_texts(2)], trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=pieces, bos_token="<s>", eos_token="</s>")
-    fast.chat_template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
-    fast.save_pretrained(folder)
-    shape = ModelShape.from_hf_config(json.loads((folder / "config.json").read_text()))
-    return Model(name="m", source=str(folder), shape=shape)
-
-
-def plan_of(model: Model, candidate: Mapping[str, Any], **change: Any) -> Plan:
-    document = {"model": "m", "candidate": dict(candidate), "suite": "tiny", "policy": "p", **change}
-    return make_plan(
-        Change.model_validate(document), model=model, suite=Suite.model_validate(SUITE),
-        policy=Policy.model_validate(POLICY), device="cpu", allowed_arguments=frozenset(),
-    )  # fmt: skip
-
-
-def gate(plan: Plan) -> tuple[MemoryRun, Report]:
-    recorder = MemoryRun(plan=plan)
-    bounds = Bounds(start_seconds=120, stall_seconds=60, tasks_dir=None, gpu=None, check=lambda: None)
-    execute(Job(run_id=uuid.uuid4().hex, plan=plan, dead_roles=frozenset()), recorder, bounds)
-    return recorder, judge(plan, recorder.records)
 
 
 @pytest.fixture(scope="module")
@@ -305,40 +233,3 @@ def test_policies_together_are_seen_in_effect_and_hold_what_they_say_while_decod
     assert (row.agrees, row.evidence) == (True, "measured"), row
     assert mismatches(observations) == ()
     assert moved["gatekeeper:kv_tokens_kept_total"] == sum(kept) / 2
-
-
-def test_a_lossless_scheme_passes_a_whole_gate_and_speed_does_not_apply(model: Model) -> None:
-    recorder, report = gate(plan_of(model, {"quantization": {"scheme": "int8"}}))
-    assert report.verdict is Verdict.PASS, report.sentence
-    assert {finding.metric for finding in report.findings} == {"decode_kl"}
-    assert any("does not apply" in note and "not comparable" in note for note in report.notes)
-    assert any("reference engine: vLLM" in note for note in report.notes)
-    assert report.noise.decode_kl == 0.0
-    assert report.engine is not None
-    assert report.engine.name == "reference"
-    assert dict(recorder.arms["candidate"].left_out).keys() == {"performance"}
-
-
-def test_reused_prefixes_of_an_evicting_quantizing_engine_are_gated_warm_with_hits_counted(
-    model: Model,
-) -> None:
-    candidate = {
-        "quantization": {"scheme": "int8"},
-        "eviction": {"policy": "snapkv", "evicted_fraction": 0.5, "observation_window": 16},
-        "reuse": {"prefix_caching": True},
-    }
-    rules = [{"metric": "consistency_kl", "at_most": 0.001, "reason": "r"}]
-    policy = Policy.model_validate({"name": "p", "rules": rules})
-    recorder, report = gate(plan_of(model, candidate).model_copy(update={"policy": policy}))
-    assert report.verdict is Verdict.PASS, report.sentence
-    arm = recorder.arms["candidate"]
-    hits = {proof.mode: proof.moved for proof in arm.proofs if proof.counter == PREFIX_HITS}
-    assert hits == {"cold": 0, "warm": 8 * 64, "boundary": 9 * 64, "greedy": 0, "prefill": 0}
-    assert {trace.mode for trace in arm.scored} == {*hits, "first_batch"}
-    assert all(proof.happened for proof in arm.proofs)
-
-
-@pytest.mark.long
-def test_a_method_that_loses_most_of_the_context_fails_a_whole_gate(model: Model) -> None:
-    _, report = gate(plan_of(model, {"eviction": {"policy": "streaming_llm", "sinks": 1, "window": 4}}))
-    assert report.verdict is Verdict.FAIL, report.sentence
