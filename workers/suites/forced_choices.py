@@ -16,47 +16,54 @@ from workers.engines.token_ids import spelled
 def forcing(base: Any) -> Any:
     """lm-eval's model for completions APIs, given as `base`, with choices forced; one item per request."""
 
-    class ForcedChoices(base):  # type: ignore[misc]  # lm-eval is imported by the program alone
-        """Only the scoring of given choices differs; generation is lm-eval's own."""
+    class Forcing(ForcedChoices, base):  # type: ignore[misc]  # lm-eval is imported by the program alone
+        """lm-eval's model beneath the mixin."""
 
-        context_tokens: Any = None
+    return Forcing
 
-        def batch_loglikelihood_requests(self, chunks: Any) -> Any:
-            """Each item's tokens, how many of them are its prompt, and more; the second is remembered."""
-            batch = super().batch_loglikelihood_requests(chunks)
-            self.context_tokens = batch[1]
-            return batch
 
-        def model_call(self, messages: Any, **arguments: Any) -> Any:
-            """One request at a time, each made of the batch that was last: here lengths are not handed on."""
-            return super().model_call(messages, context_tokens=self.context_tokens, **arguments)
+class ForcedChoices:
+    """Goes before lm-eval's model. Only the scoring of given choices differs; generation is lm-eval's own."""
 
-        async def amodel_call(self, session: Any, sem: Any, messages: Any, **arguments: Any) -> Any:
-            """Several at a time, whose lengths are handed on."""
-            tokens = arguments.get("ctxlens")
-            return await super().amodel_call(session, sem, messages, context_tokens=tokens, **arguments)
+    model: str
+    context_tokens: Any = None
 
-        def _create_payload(
-            self, messages: Any, generate: bool = False, *, context_tokens: Any = None, **others: Any
-        ) -> dict[str, Any]:
-            if generate:
-                payload: dict[str, Any] = super()._create_payload(messages, generate=True, **others)
-                return payload
-            (tokens,), (context,) = messages, context_tokens
-            return request(self.model, tokens, context)
+    def batch_loglikelihood_requests(self, chunks: Any) -> Any:
+        """Each item's tokens, how many of them are its prompt, and more; the second is remembered."""
+        beneath: Any = super()
+        batch = beneath.batch_loglikelihood_requests(chunks)
+        self.context_tokens = batch[1]
+        return batch
 
-        @staticmethod
-        def parse_logprobs(
-            outputs: Any, tokens: Any = None, ctxlens: Any = None, **_others: Any
-        ) -> list[tuple[float, bool]]:
-            """Of each item, the log-probability of its choice and whether greedy decoding would write it."""
-            answers = outputs if isinstance(outputs, list) else [outputs]
-            return [
-                score(answer["choices"][0]["logprobs"], sequence[context:])
-                for answer, sequence, context in zip(answers, tokens, ctxlens, strict=True)
-            ]
+    def model_call(self, messages: Any, **arguments: Any) -> Any:
+        """One request at a time, each made of the batch that was last: here lengths are not handed on."""
+        beneath: Any = super()
+        return beneath.model_call(messages, context_tokens=self.context_tokens, **arguments)
 
-    return ForcedChoices
+    async def amodel_call(self, session: Any, sem: Any, messages: Any, **arguments: Any) -> Any:
+        """Several at a time, whose lengths are handed on."""
+        beneath: Any = super()
+        tokens = arguments.get("ctxlens")
+        return await beneath.amodel_call(session, sem, messages, context_tokens=tokens, **arguments)
+
+    def _create_payload(
+        self, messages: Any, generate: bool = False, *, context_tokens: Any = None, **others: Any
+    ) -> Any:
+        if generate:
+            return super()._create_payload(messages, generate=True, **others)  # type: ignore[misc]  # lm-eval's
+        (tokens,), (context,) = messages, context_tokens
+        return request(self.model, tokens, context)
+
+    @staticmethod
+    def parse_logprobs(
+        outputs: Any, tokens: Any = None, ctxlens: Any = None, **_others: Any
+    ) -> list[tuple[float, bool]]:
+        """Of each item, the log-probability of its choice and whether greedy decoding would write it."""
+        answers = outputs if isinstance(outputs, list) else [outputs]
+        return [
+            score(answer["choices"][0]["logprobs"], sequence[context:])
+            for answer, sequence, context in zip(answers, tokens, ctxlens, strict=True)
+        ]
 
 
 def request(model: str, tokens: Sequence[int], context: int) -> dict[str, Any]:
