@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid4
@@ -28,6 +28,10 @@ Ring: TypeAlias = Callable[[UUID, Device], None]
 REACH_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 0.2
 """How often the folders of the broker without a server are looked into."""
+CONTROL_SUFFIX: Final = ".pidbox"
+"""Of the queues that Celery's control messages and the answers to them go through."""
+CONTROL_SECONDS: Final = 10.0
+"""A control message that nobody has taken for so long is removed; whoever sent it waits no more."""
 IMPATIENT: Final[Mapping[str, float]] = {
     "max_retries": 1,
     "interval_start": 0,
@@ -116,13 +120,16 @@ class Doorbell:
 
 
 class AtomicFilesystemChannel(filesystem.Channel):
-    """Kombu's filesystem channel, but a message appears only when it is complete.
+    """Kombu's filesystem channel, but a message appears only when it is complete, and control messages go when stale.
 
-    Kombu creates the file and then writes it; a worker that looks in between dies of half a message.
+    Kombu creates the file and then writes it; a worker that looks in between dies of half a message. Nor does it know
+    of messages that expire: those to a worker that has ended would gather for ever.
     """
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # as kombu does
         folder = Path(self.data_folder_out)
+        if queue.endswith(CONTROL_SUFFIX):
+            _remove_stale(folder)
         draft = folder / f".{uuid4()}.draft"
         draft.write_text(json.dumps(payload), encoding="utf-8")
         draft.rename(folder / f"{int(time.time() * 1000)}_{uuid4()}.{queue}.msg")
@@ -132,6 +139,15 @@ class AtomicFilesystemTransport(filesystem.Transport):
     """The broker without a server."""
 
     Channel = AtomicFilesystemChannel
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the control messages that nobody waits for any more; another process may do the same."""
+    eldest = time.time() - CONTROL_SECONDS
+    for message in folder.glob(f"*{CONTROL_SUFFIX}.msg"):
+        with suppress(FileNotFoundError):
+            if message.stat().st_mtime < eldest:
+                message.unlink()
 
 
 def _make_folders(broker: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -10,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from gatekeeper.domain.errors import ServiceUnavailable
-from gatekeeper.queue import TASK, Doorbell, make_celery, queue_name
+from gatekeeper.queue import CONTROL_SECONDS, TASK, Doorbell, make_celery, queue_name
 from tests.integration.services.seeds import make_settings
 
 
@@ -38,6 +39,26 @@ def test_a_message_on_disk_is_complete_from_the_moment_it_can_be_seen(tmp_path: 
     assert len(files) == 5
     assert all(json.loads(file.read_text()) for file in files)
     assert {file.name.partition(".")[2] for file in files} == {"device.cpu.msg"}
+
+
+def test_control_messages_that_no_worker_takes_are_removed_and_runs_stay(tmp_path: Path) -> None:
+    celery = make_celery(make_settings(None, tmp_path))
+    folder, stale = tmp_path / "broker" / "messages", time.time() - CONTROL_SECONDS - 1
+    Doorbell(celery).ring(uuid4(), "cpu")
+    with celery.connection_for_write() as connection:
+        mailbox = celery.control.mailbox(connection)
+        node = mailbox.Node("celery@ended", channel=connection.default_channel)
+        node.Consumer()  # a worker that listened, and that nobody saw go
+        for _ in range(3):
+            celery.control.broadcast("active", connection=connection)
+            before = [*folder.iterdir()]
+            for message in before:
+                os.utime(message, (stale, stale))
+    celery.close()
+    assert sorted(file.name.partition(".")[2] for file in before) == [
+        "celery@ended.celery.pidbox.msg",
+        "device.cpu.msg",
+    ]
 
 
 def test_each_kind_of_device_has_a_queue_of_its_own() -> None:
