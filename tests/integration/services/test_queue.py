@@ -50,15 +50,12 @@ def test_control_messages_that_no_worker_takes_are_removed_and_runs_stay(tmp_pat
         node = mailbox.Node("celery@ended", channel=connection.default_channel)
         node.Consumer()  # a worker that listened, and that nobody saw go
         for _ in range(3):
-            celery.control.broadcast("active", connection=connection)
-            before = [*folder.iterdir()]
-            for message in before:
+            for message in folder.iterdir():
                 os.utime(message, (stale, stale))
+            celery.control.broadcast("active", connection=connection)
     celery.close()
-    assert sorted(file.name.partition(".")[2] for file in before) == [
-        "celery@ended.celery.pidbox.msg",
-        "device.cpu.msg",
-    ]
+    queues = sorted(file.name.partition(".")[2] for file in folder.iterdir())
+    assert queues == ["celery@ended.celery.pidbox.msg", "device.cpu.msg"]
 
 
 def test_each_kind_of_device_has_a_queue_of_its_own() -> None:
