@@ -31,36 +31,11 @@ DESCRIPTION = "Gates KV-cache changes of LLM serving: may this change go to prod
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application. Without `settings`, those of the environment. Nothing is connected until it starts."""
     settings = settings if settings is not None else Settings()
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        end_tracing = tracing.start("gatekeeper-api")
-        engine = make_engine(_database_url(settings))
-        celery = make_celery(settings)
-        doorbell, roll_call = Doorbell(celery), RollCall(celery)
-        context = Context(
-            settings=settings, sessions=make_sessions(engine), doorbell=doorbell, roll_call=roll_call
-        )
-        background = _background(context)
-        app.state.context = context
-        for periodic in background:
-            periodic.start()
-        await run_in_threadpool(_settle)
-        try:
-            yield
-        finally:
-            for periodic in background:
-                await run_in_threadpool(periodic.stop)
-            roll_call.close()
-            doorbell.close()
-            engine.dispose()
-            await run_in_threadpool(end_tracing)
-
     app = FastAPI(
         title="gatekeeper",
         version=api.VERSION,
         description=DESCRIPTION,
-        lifespan=lifespan,
+        lifespan=partial(_lifespan, settings=settings),
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
@@ -74,6 +49,32 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     app.include_router(pages)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI, *, settings: Settings) -> AsyncIterator[None]:
+    """Connect, sweep and deliver while the application runs; routes find the context in its state."""
+    end_tracing = tracing.start("gatekeeper-api")
+    engine = make_engine(_database_url(settings))
+    celery = make_celery(settings)
+    doorbell, roll_call = Doorbell(celery), RollCall(celery)
+    context = Context(
+        settings=settings, sessions=make_sessions(engine), doorbell=doorbell, roll_call=roll_call
+    )
+    background = _background(context)
+    app.state.context = context
+    for periodic in background:
+        periodic.start()
+    await run_in_threadpool(_settle)
+    try:
+        yield
+    finally:
+        for periodic in background:
+            await run_in_threadpool(periodic.stop)
+        roll_call.close()
+        doorbell.close()
+        engine.dispose()
+        await run_in_threadpool(end_tracing)
 
 
 def _settle() -> None:

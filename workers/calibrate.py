@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gatekeeper.calibrations import path_of, read_calibration
 from gatekeeper.domain.calibration import Calibration
@@ -24,6 +24,9 @@ from gatekeeper.domain.kv_storage import kvquant_outliers
 from gatekeeper.files import read_text
 from gatekeeper.settings import Settings
 from workers.devices import reserve
+
+if TYPE_CHECKING:
+    import torch
 
 CONTEXT_TOKENS: Final = 512
 """Texts are read in pieces of at most so many tokens, each a sequence of its own."""
@@ -94,9 +97,8 @@ def calibrate(options: argparse.Namespace, texts: Sequence[str], root: Path, dev
     from transformers import AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
 
-    from workers.engines.reference import calibrated, calibration
+    from workers.engines.reference import calibrated
     from workers.engines.reference.loading import load_model
-    from workers.engines.reference.rotary_trial import tried_rotary
 
     disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(options.source, revision=options.revision)
@@ -113,16 +115,25 @@ def calibrate(options: argparse.Namespace, texts: Sequence[str], root: Path, dev
         print(f"calibration {about.id} is there already: {path}")
         return path
     print(f"reading {about.tokens} tokens in {len(pieces)} pieces", file=sys.stderr, flush=True)
+    path = calibrated.keep(root, about, _fitted(model, pieces, options))
+    print(f"calibration {about.id} of {options.name}: {path}")
+    return path
+
+
+def _fitted(
+    model: Any, pieces: Sequence[Sequence[int]], options: argparse.Namespace
+) -> dict[str, torch.Tensor]:
+    """Ranges and levels of all layers, from what the model caches of the pieces."""
+    from workers.engines.reference import calibration
+    from workers.engines.reference.rotary_trial import tried_rotary
+
     cached = calibration.observe(model, tried_rotary(model, method="kvquant"), pieces)
     heads, width = cached[0].keys.shape[1:]
     scheme = KvQuant(scheme="kvquant", bits=options.bits, outlier_fraction=options.outlier_fraction)
-    outliers = kvquant_outliers(scheme, width=width, kv_heads=heads)
-    fitted = calibration.fit(
-        cached, bits=options.bits, outlier_fraction=options.outlier_fraction, outliers=outliers
-    )
-    path = calibrated.keep(root, about, fitted)
-    print(f"calibration {about.id} of {options.name}: {path}")
-    return path
+    return calibration.fit(
+        cached, bits=options.bits, outlier_fraction=options.outlier_fraction,
+        outliers=kvquant_outliers(scheme, width=width, kv_heads=heads),
+    )  # fmt: skip
 
 
 def _fingerprint(texts: Sequence[str]) -> str:
