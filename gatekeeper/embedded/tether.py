@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
@@ -20,6 +21,7 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it died before it could be watched
             sys.exit(1)
+        signal.signal(number, signal.SIG_DFL)  # shells have it ignored by what they start in the background
     os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
 
 

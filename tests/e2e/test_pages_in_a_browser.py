@@ -86,7 +86,7 @@ def test_what_was_measured_item_by_item_is_drawn_and_in_tables(open_page: Open, 
     latency.get_by_text("As a table").click()
     expect(latency.get_by_role("row").filter(has_text="p99")).to_contain_text("3 rounds")
     expect(page.locator("#memory")).to_contain_text("1.00 GiB")
-    expect(page.locator("#not-exercised")).to_contain_text("Goodput")
+    expect(page.locator("#not-exercised")).to_contain_text("stored_type 16-bit")
     items = httpx.get(f"{site.url}/api/v1/runs/{site.runs.window}/items?metric=retrieved&flip=lost").json()
     assert {item["item_id"].split("/")[1] for item in items["items"]} == {"512", "1024"}
 

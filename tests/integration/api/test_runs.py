@@ -133,8 +133,8 @@ def test_a_log_is_plain_text_whatever_it_contains(world: World, client: TestClie
 
 
 def test_a_change_that_its_suite_does_not_cover_is_accepted_and_told_so_at_once(client: TestClient) -> None:
-    answer = client.post("/api/v1/runs", json=a_change(deployment={"concurrency": 500}))
-    assert answer.json()["coverage_gaps"] == ["concurrency 500 > 240 requests in flight"]
+    answer = client.post("/api/v1/runs", json=a_change(deployment={"decode_tokens": 500}))
+    assert answer.json()["coverage_gaps"] == ["decode_tokens 500 > 128 tokens decoded"]
 
 
 def test_a_long_name_comes_back_cut(client: TestClient) -> None:

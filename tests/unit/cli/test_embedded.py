@@ -155,7 +155,8 @@ def test_children_end_with_a_parent_that_was_killed(tmp_path: Path, argv: list[s
         f"log=pathlib.Path(sys.argv[1]){options})\n"
         "c.start(); time.sleep(1); print(c.pid, flush=True); time.sleep(60)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE)
+    ignoring = f"import signal; signal.signal(signal.SIGQUIT, signal.SIG_IGN)\n{code}"  # as in the background
+    parent = subprocess.Popen([sys.executable, "-c", ignoring, str(tmp_path / "log")], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     with parent.stdout:
         pid = int(parent.stdout.readline())
