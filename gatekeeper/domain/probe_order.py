@@ -117,7 +117,9 @@ def in_order(plan: Plan) -> tuple[Probe, ...]:
     The capacity and the first batch come first, then all other quality by information per second, then speed, since a
     fast broken engine is no gain. What needs engines of its own comes after all that: the saturated pool, turns last.
     """
-    return tuple(sorted(plan.suite.probes, key=lambda probe: (_place(probe), -_yield(plan, probe))))
+    return tuple(
+        sorted(plan.suite.probes, key=lambda probe: (_place(probe), -_information_per_second(plan, probe)))
+    )
 
 
 def _place(probe: Probe) -> int:
@@ -136,8 +138,7 @@ def _place(probe: Probe) -> int:
             return 2
 
 
-def _yield(plan: Plan, probe: Probe) -> float:
-    """Information per second."""
+def _information_per_second(plan: Plan, probe: Probe) -> float:
     work = work_of(probe, plan.modes)
     seconds = work.seconds(plan.candidate.device) if work else 0.0
     return information(plan, probe) / seconds if seconds else 0.0

@@ -13,53 +13,71 @@ from typing import Any, Final
 
 NO_NUMBER: Final = (math.nan, False)
 """What lm-eval scores a choice with: its log-probability in nats, and whether greedy decoding would write it."""
+SERVER_ERROR: Final = 500
+"""Statuses from here on blame the engine, not the request."""
 
 
 def scoring_nan(base: Any) -> Any:
     """lm-eval's model for completions APIs, given as `base`, whose choices may score NaN."""
-    import requests
-    from aiohttp import ClientResponseError
 
-    class ScoringNan(base):  # type: ignore[misc]  # lm-eval is imported by the program alone
-        """Only answers without numbers differ. Any other failure is raised as before."""
-
-        def model_call(self, messages: Any, *, generate: bool = True, **arguments: Any) -> Any:
-            """One request at a time; None where the engine could not write its log-probabilities down."""
-            try:
-                return super().model_call(messages, generate=generate, **arguments)
-            except requests.HTTPError as error:
-                status = 0 if error.response is None else error.response.status_code
-                if generate or status < 500 or not self._completes(messages):
-                    raise
-                return None
-
-        async def amodel_call(
-            self, session: Any, sem: Any, messages: Any, *, generate: bool = True, **arguments: Any
-        ) -> Any:
-            """Several at a time; the answers are scored already."""
-            try:
-                return await super().amodel_call(session, sem, messages, generate=generate, **arguments)
-            except ClientResponseError as error:
-                if generate or error.status < 500 or not await asyncio.to_thread(self._completes, messages):
-                    raise
-                return [NO_NUMBER for _ in messages]
-
-        def _completes(self, messages: Sequence[Sequence[int]]) -> bool:
-            """Whether the engine answers the same prompts when it need not write log-probabilities."""
-            body = {"model": self.model, "prompt": messages, "max_tokens": 1, "temperature": 0}
-            return requests.post(self.base_url, json=body, headers=self.header, timeout=self.timeout).ok
-
-        @staticmethod
-        def parse_logprobs(outputs: Any, tokens: Any = None, ctxlens: Any = None, **others: Any) -> Any:
-            """Score choices; `outputs` is None where the engine gave no answer."""
-            if outputs is None:
-                return [NO_NUMBER for _ in tokens]
-            answers = outputs if isinstance(outputs, list) else [outputs]
-            return base.parse_logprobs(
-                outputs=[with_nan(answer) for answer in answers], tokens=tokens, ctxlens=ctxlens, **others
-            )
+    class ScoringNan(NanScores, base):  # type: ignore[misc]  # lm-eval is imported by the program alone
+        """lm-eval's model beneath the mixin."""
 
     return ScoringNan
+
+
+class NanScores:
+    """Goes before lm-eval's model. Only answers without numbers differ; any other failure is raised as before."""
+
+    model: str
+    base_url: str
+    header: Mapping[str, str]
+    timeout: float
+
+    def model_call(self, messages: Any, *, generate: bool = True, **arguments: Any) -> Any:
+        """One request at a time; None where the engine could not write its log-probabilities down."""
+        import requests
+
+        beneath: Any = super()
+        try:
+            return beneath.model_call(messages, generate=generate, **arguments)
+        except requests.HTTPError as error:
+            status = 0 if error.response is None else error.response.status_code
+            if generate or status < SERVER_ERROR or not self._completes(messages):
+                raise
+            return None
+
+    async def amodel_call(
+        self, session: Any, sem: Any, messages: Any, *, generate: bool = True, **arguments: Any
+    ) -> Any:
+        """Several at a time; the answers are scored already."""
+        from aiohttp import ClientResponseError
+
+        beneath: Any = super()
+        try:
+            return await beneath.amodel_call(session, sem, messages, generate=generate, **arguments)
+        except ClientResponseError as error:
+            blamed = error.status >= SERVER_ERROR and not generate
+            if not (blamed and await asyncio.to_thread(self._completes, messages)):
+                raise
+            return [NO_NUMBER for _ in messages]
+
+    def _completes(self, messages: Sequence[Sequence[int]]) -> bool:
+        """Whether the engine answers the same prompts when it need not write log-probabilities."""
+        import requests
+
+        body: dict[str, Any] = {"model": self.model, "prompt": messages, "max_tokens": 1, "temperature": 0}
+        return requests.post(self.base_url, json=body, headers=self.header, timeout=self.timeout).ok
+
+    def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **others: Any) -> Any:
+        """Score choices; `outputs` is None where the engine gave no answer."""
+        if outputs is None:
+            return [NO_NUMBER for _ in tokens]
+        answers = outputs if isinstance(outputs, list) else [outputs]
+        beneath: Any = super()
+        return beneath.parse_logprobs(
+            outputs=[with_nan(answer) for answer in answers], tokens=tokens, ctxlens=ctxlens, **others
+        )
 
 
 def with_nan(answer: Mapping[str, Any]) -> dict[str, Any]:
