@@ -22,7 +22,7 @@ from gatekeeper.domain.kv_memory import ModelShape, kv_bytes_per_token
 from gatekeeper.domain.measurement import EffectiveConfig, Mode
 from gatekeeper.domain.plan_problems import problems_of_arm, problems_of_change
 from gatekeeper.domain.policy import Policy
-from gatekeeper.domain.probes import CHUNKS, SaturatedProbe
+from gatekeeper.domain.probes import CHUNKS, FidelityProbe, SaturatedProbe
 from gatekeeper.domain.suite import Suite
 from gatekeeper.domain.vllm_flags import Device
 from gatekeeper.domain.waiver import Waiver
@@ -167,9 +167,12 @@ class Plan(Closed):
         """
         baseline, candidate, shape = self.baseline.config, self.candidate.config, self.candidate.model.shape
         layers = shape.layers if shape else None
+        # Fidelity has as many requests in flight as are declared; where none are, no more than it has documents.
+        documents = [probe.documents for probe in self.suite.probes if isinstance(probe, FidelityProbe)]
+        in_flight = self.change.deployment.concurrency or min([self.concurrency, *documents])
         return (
             *gaps_of_deployment(self.change.deployment, self.suite, self.policy),
-            *gaps_of_features(baseline, candidate, self.suite, concurrency=self.concurrency, layers=layers),
+            *gaps_of_features(baseline, candidate, self.suite, concurrency=in_flight, layers=layers),
         )
 
     @property

@@ -237,3 +237,11 @@ def test_sequences_of_a_saturated_pool_outgrow_a_block_when_all_have_been_admitt
         if isinstance(probe, SaturatedProbe):
             grown = -probe.context_tokens % BLOCK_MULTIPLE
             assert probe.decode_tokens / 4 < grown < probe.decode_tokens * 3 / 4
+
+
+def test_a_load_that_is_not_declared_is_no_more_than_the_documents() -> None:
+    suite = suite_of({"probe": "fidelity", "documents": 8, "context_tokens": 100, "decode_tokens": 16})
+    pieces = {**FP8, "scheduling": {"max_num_batched_tokens": 1_000}}
+    gap = "max_num_batched_tokens 1000: all prompts in flight have 800 tokens, so none is split"
+    assert plan_of(pieces, suite=suite).coverage_gaps == (gap,)
+    assert plan_of(pieces, suite=suite, concurrency=16).coverage_gaps == ()
