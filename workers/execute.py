@@ -24,8 +24,8 @@ from workers.devices import cpu_bytes_free, fit_together
 from workers.engines import choose
 from workers.engines.base import Server, launch
 from workers.engines.errors import EngineFailure, EngineRefused, ProbeFailed
-from workers.engines.process import read_log
-from workers.suites import code_files, data_files, run_probe
+from workers.engines.process import Supervised, read_log
+from workers.suites import code_files, data_files, run_probe, started_ahead
 from workers.suites.base import Bench, Sink
 from workers.suites.turns import Table, take_turns
 
@@ -169,7 +169,7 @@ class _Arm:
             check=self.bounds.check,
         )  # fmt: skip
 
-    def bench(self, server: Server, probe: Probe) -> Bench:
+    def bench(self, server: Server, probe: Probe, program: Supervised | None = None) -> Bench:
         """What a probe works with."""
         is_baseline = self.role == "baseline"
         return Bench(
@@ -178,6 +178,7 @@ class _Arm:
             advance=partial(self.recorder.progress, probe.probe, self.role),
             settled=self.recorder.settled if self.stops_early else _never_settled,
             references=_none if is_baseline else self.recorder.references,
+            program=program,
         )  # fmt: skip
 
     def _modes(self, server: Server) -> tuple[Mode, ...]:
@@ -199,10 +200,13 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
             job=job, role=role, plan=plan, sink=sink, recorder=recorder, bounds=bounds, workdir=workdir
         )
         try:
-            with arm.engine(plan, "engine") as server:
+            with (
+                started_ahead(job.plan.suite.probes, plan, run_id=job.run_id, workdir=workdir) as programs,
+                arm.engine(plan, "engine") as server,
+            ):
                 sink.started(engine.info(plan, gpu=bounds.gpu), server.effective)
                 applied = not mismatches(compare(plan, server.effective))
-                certain = _run_probes(arm, server) if applied else None
+                certain = _run_probes(arm, server, programs) if applied else None
             if applied:
                 _run_saturated(arm, server.effective, certain)
                 _take_turns(arm, server.effective, certain)
@@ -214,15 +218,18 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
     return applied
 
 
-def _run_probes(arm: _Arm, server: Server) -> str | None:
-    """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
+def _run_probes(arm: _Arm, server: Server, programs: dict[str, Supervised]) -> str | None:
+    """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is.
+
+    `programs`: by probe, what was started before the engine; a probe takes its own out.
+    """
     certain = None
     for probe in arm.job.plan.suite.probes:
         if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
         if _is_left_out(arm, probe, certain):
             continue
-        run_probe(probe, arm.bench(server, probe))
+        run_probe(probe, arm.bench(server, probe, programs.pop(probe.probe, None)))
         if arm.stops_early:
             certain = arm.recorder.certain_failure()
     return certain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import assert_never
 
 from gatekeeper import tracing
 from gatekeeper.domain.free_decode import FreeDecodeProbe
+from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.probes import (
     AccuracyProbe,
     CapacityProbe,
@@ -21,9 +23,29 @@ from gatekeeper.domain.probes import (
 )
 from gatekeeper.domain.speed_probe import PerformanceProbe
 from workers.engines.errors import Unsupported
+from workers.engines.process import Supervised
 from workers.suites import accuracy, fidelity, free_decode, modes, operator_tasks, performance, saturated
 from workers.suites.base import Bench
 from workers.suites.context import retrieval
+
+
+@contextmanager
+def started_ahead(
+    probes: Sequence[Probe], plan: ArmPlan, *, run_id: str, workdir: Path
+) -> Iterator[dict[str, Supervised]]:
+    """Start programs that take long to, by probe, beside an engine, which hardly uses more than a core meanwhile.
+
+    Of several probes of one kind that is the first one's. Those that nobody has taken out by the end are stopped.
+    """
+    first = next((probe for probe in probes if isinstance(probe, AccuracyProbe)), None)
+    programs: dict[str, Supervised] = {}
+    try:
+        if first is not None:
+            programs[first.probe] = accuracy.start_program(first, plan, run_id=run_id, workdir=workdir)
+        yield programs
+    finally:
+        for program in programs.values():
+            program.stop()
 
 
 def run_probe(probe: Probe, bench: Bench) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +18,19 @@ from typing import Any, Final
 from gatekeeper.domain.answer import Answer
 from gatekeeper.domain.errors import UnreadableInput
 from gatekeeper.domain.measurement import EVICTED_TOKENS, Measurement
+from gatekeeper.domain.plan import ArmPlan
 from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.importing import lm_eval
+from workers.engines.base import Metrics
 from workers.engines.errors import ProbeFailed
+from workers.engines.process import Supervised, start
 from workers.suites.base import ANSWERS, Bench, exercised
 from workers.suites.items import BUNDLED_NAMES, BUNDLED_TASKS, Batch, all_bundled, batches, workload
 from workers.suites.operator_tasks import copy_tasks
 from workers.suites.tool import run_tool
 
 SUITE = lm_eval.SUITE
+REQUEST: Final = "lm-eval-request.json"
 CORRECTNESS_METRICS: Final = ("acc", "exact_match")
 """lm-eval's per-sample metrics that are right or wrong, the first present one counts."""
 
@@ -36,14 +40,12 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     follow = Follower(
         bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
     )
+    program = bench.program or start_program(
+        probe, bench.server.plan, run_id=bench.run_id, workdir=bench.workdir
+    )
     with exercised(bench, suite=SUITE, mode="cold", expected="still"), _evicting(bench):
-        run_tool(
-            bench,
-            command(probe, bench, follow),
-            name="lm-eval",
-            environment=environment(probe, bench),
-            poll=follow.poll,
-        )
+        hand_over(bench.workdir / REQUEST, request(probe, bench, follow))
+        run_tool(bench, program, follow.poll)
     if not follow.is_enough:
         follow.store()
     if not follow.items_stored:
@@ -74,7 +76,7 @@ class Follower:
     is_enough: bool = False
     _answered_before: float | None = None
 
-    def poll(self) -> bool:
+    def poll(self, counters: Metrics) -> bool:
         """Store finished batches and report progress; say whether what is stored is enough."""
         before = self.batches_stored
         self.store()
@@ -82,7 +84,7 @@ class Follower:
             self.is_enough = self.bench.is_enough(SUITE, "cold", self.batches_stored)
         items, requests = workload(self.batches)
         if requests:
-            self.bench.advance(int(items * min(self._answered() / requests, 1.0)), items)
+            self.bench.advance(int(items * min(self._answered(counters) / requests, 1.0)), items)
         return self.is_enough
 
     def store(self) -> None:
@@ -95,19 +97,29 @@ class Follower:
             self.items_stored += len(found)
             self.batches_stored += 1
 
-    def _answered(self) -> float:
+    def _answered(self, counters: Metrics) -> float:
         """Requests that the engine has answered since this began."""
-        now = self.bench.server.metrics().get(ANSWERS, 0.0)
+        now = counters.get(ANSWERS, 0.0)
         if self._answered_before is None:
             self._answered_before = now
         return now - self._answered_before
 
 
-def command(probe: AccuracyProbe, bench: Bench, follow: Follower) -> list[str]:
-    """The argv of our lm-eval program, its request written beside its output."""
-    path = bench.workdir / "lm-eval-request.json"
-    path.write_text(json.dumps(request(probe, bench, follow)), encoding="utf-8")
-    return [sys.executable, "-m", "workers.suites.lm_eval_program", str(path)]
+def start_program(probe: AccuracyProbe, plan: ArmPlan, *, run_id: str, workdir: Path) -> Supervised:
+    """Start our lm-eval program. It imports for ten seconds and then waits for its request, so it can start first."""
+    path = workdir / REQUEST
+    path.unlink(missing_ok=True)
+    return start(
+        [sys.executable, "-m", "workers.suites.lm_eval_program", str(path)],
+        run_id=run_id, log=workdir / "lm-eval.log", environment=environment(probe, plan, workdir),
+    )  # fmt: skip
+
+
+def hand_over(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the request that the program waits for; the file appears when it is complete."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(content), encoding="utf-8")
+    draft.rename(path)
 
 
 def request(probe: AccuracyProbe, bench: Bench, follow: Follower) -> dict[str, Any]:
@@ -152,11 +164,11 @@ def task_folder(bench: Bench) -> Path:
     return merged
 
 
-def environment(probe: AccuracyProbe, bench: Bench) -> dict[str, str]:
+def environment(probe: AccuracyProbe, plan: ArmPlan, workdir: Path) -> dict[str, str]:
     """Bundled tasks on a local model need no hub: then lm-eval is kept off the network, its caches in the workdir."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    if all_bundled(probe) and Path(bench.server.plan.model.source).is_absolute():
-        variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(bench.workdir / "hf")}
+    if all_bundled(probe) and Path(plan.model.source).is_absolute():
+        variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(workdir / "hf")}
     return variables
 
 

@@ -15,6 +15,7 @@ from gatekeeper.domain.change import Deployment
 from gatekeeper.domain.measurement import Exercise, Measurement, Mode, Stop, TokenTrace
 from workers.engines.base import Metrics, Server
 from workers.engines.errors import EngineFailure
+from workers.engines.process import Supervised
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -65,7 +66,7 @@ class Bench:
 
     `modes`: the states in which this arm is to be measured. `settled(suite, mode, batches)`: why the rest of a probe is
     not needed after that many batches, or None. `references(mode)`: by item, the tokens that the baseline scored in a
-    mode; nothing where this arm is the baseline.
+    mode; nothing where this arm is the baseline. `program`: the probe's, where it was started before the engine.
     """
 
     server: Server
@@ -78,6 +79,7 @@ class Bench:
     advance: Callable[[int, int], None]
     settled: Callable[[str, Mode, int], str | None]
     references: Callable[[Mode], Mapping[str, Sequence[int]]]
+    program: Supervised | None = None
 
     @property
     def concurrency(self) -> int:
@@ -139,12 +141,13 @@ def together(bench: Bench, *, suite: str, mode: Mode) -> Iterator[None]:
     """Watch how many requests the engine has at once around a block of them, and store it.
 
     As many as the deployment declares must have been there, running or waiting for room; how many of them ran is shown.
+    A look takes an engine's time, so none follows once all that are sent at once have been seen to run.
     """
     crowd, is_over = Crowd(), Event()
 
     def watch() -> None:
         with suppress(EngineFailure):  # whoever waits for the engine's answers will meet it too
-            while not is_over.is_set():
+            while not is_over.is_set() and (crowd.running or 0.0) < bench.concurrency:
                 crowd.look(bench.server)
                 is_over.wait(QUICK_SECONDS if crowd.looks < QUICK_LOOKS else SLOW_SECONDS)
 

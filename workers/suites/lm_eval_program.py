@@ -1,6 +1,7 @@
 """lm-eval tasks in batches, in one process: starting lm-eval takes longer than scoring a batch of short items.
 
-A program: `python -m workers.suites.lm_eval_program REQUEST.json`. The request holds `model_args` for lm-eval's
+A program: `python -m workers.suites.lm_eval_program REQUEST.json`. It may be started before that file is there, since
+its imports take as long as an engine's: then it waits for it. The request holds `model_args` for lm-eval's
 `local-completions`, `tasks`, `include_path`, `bundled_only` (then lm-eval's own tasks are not indexed, which takes
 seconds), `forced_choices` (a choice is forced after its prompt instead of being read as a part of it), `batches` (each
 a mapping of task to item indices, or null for whole tasks), `limit`, `seed` and `output`. Batch i writes
@@ -11,22 +12,28 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from workers.suites.forced_choices import forcing
 from workers.suites.nan_scores import scoring_nan
 
+WAIT_SECONDS: Final = 0.1
+
 
 def main() -> None:
-    """Evaluate the request's batches in turn."""
-    request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-
+    """Import what takes long, wait for the request, evaluate its batches in turn."""
     from lm_eval import simple_evaluate
     from lm_eval.api.registry import get_model
     from lm_eval.tasks import TaskManager
+    from transformers import AutoTokenizer  # noqa: F401 - what lm-eval's model imports only when it is made
 
     kind = get_model("local-completions")
+    path = Path(sys.argv[1])
+    while not path.exists():
+        time.sleep(WAIT_SECONDS)
+    request: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     kind = scoring_nan(forcing(kind) if request["forced_choices"] else kind)
     model = kind.create_from_arg_obj(request["model_args"])
     manager = TaskManager(include_path=request["include_path"], include_defaults=not request["bundled_only"])

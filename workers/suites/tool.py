@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from workers.engines.base import Metrics, Server
 from workers.engines.errors import EngineStalled, ProbeFailed
-from workers.engines.process import read_log, start
+from workers.engines.process import Supervised, read_log
 from workers.suites.base import RUNNING, WAITING, Bench
 
 WORK_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
@@ -16,23 +16,14 @@ GAUGES = (RUNNING, WAITING)
 POLL_SECONDS = 0.5
 
 
-def run_tool(
-    bench: Bench,
-    command: Sequence[str],
-    *,
-    name: str,
-    environment: Mapping[str, str],
-    poll: Callable[[], bool],
-) -> None:
-    """Run a tool to its end, or until `poll`, which is called now and then, says that this is enough.
+def run_tool(bench: Bench, process: Supervised, poll: Callable[[Metrics], bool]) -> None:
+    """Follow a tool to its end, or until `poll`, which is called now and then, says that this is enough.
 
-    Raises ProbeFailed with the end of its output if it fails, EngineDied or EngineStalled if the engine does, and
-    whatever the server's `check` raises.
+    `poll` is given the engine's counters. Raises ProbeFailed with the end of the tool's output if it fails, EngineDied
+    or EngineStalled if the engine does, and whatever the server's `check` raises.
     """
-    log = bench.workdir / f"{name}.log"
-    process = start(command, run_id=bench.run_id, log=log, environment=environment)
     try:
-        is_enough = watch(bench.server, process.wait, lambda _counters: poll())
+        is_enough = watch(bench.server, process.wait, poll)
     finally:
         process.stop()
     if not bench.server.process.alive:
@@ -40,7 +31,9 @@ def run_tool(
     if is_enough:
         _await_idle(bench.server)
     elif process.exit_status != 0:
-        raise ProbeFailed(f"{name} ended with status {process.exit_status}: {last_words(log)}")
+        raise ProbeFailed(
+            f"{process.log.stem} ended with status {process.exit_status}: {last_words(process.log)}"
+        )
 
 
 def watch(server: Server, wait: Callable[[float], bool], poll: Callable[[Metrics], bool]) -> bool:

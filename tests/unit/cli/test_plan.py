@@ -28,15 +28,15 @@ def test_it_shows_bytes_argv_suite_and_policy(run: Run) -> None:
     assert text.count("vllm serve") == 2
     assert "--kv-cache-dtype fp8_e4m3" in text
     assert "16 items, 8,192 tokens read, 2,048 decoded; 84 times what its easiest rule needs" in text
-    assert "120 items: 30 each of gk_recall" in text
+    assert "80 items: 20 each of gk_recall" in text
     assert "decode KL, nats/token" in text
 
 
 def test_each_rule_says_whether_the_suite_can_decide_it(run: Run) -> None:
     text = run("plan", EXAMPLES / "fp8_e4m3.yaml").stdout
-    assert "decidable: with 120 items and 9% flips (a planning value), a drop of 7.1 points shows" in text
+    assert "decidable: with 80 items and 9% flips (a planning value), a drop of 8.6 points shows" in text
     undecided = run("plan", EXAMPLES / "fp8_e4m3.yaml", "--policy", "default").stdout
-    assert "NOT DECIDABLE: with 120 items and 9% flips (a planning value)" in undecided
+    assert "NOT DECIDABLE: with 80 items and 9% flips (a planning value)" in undecided
     strict = run("plan", EXAMPLES / "fp8_e4m3.yaml", "--policy", "strict").stdout
     assert "accuracy change, points: worst" in strict
     assert "decode KL, nats/token: tokens 64-128" in strict

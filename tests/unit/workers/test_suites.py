@@ -16,7 +16,7 @@ from gatekeeper.domain.probes import AccuracyProbe, FidelityProbe
 from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
-from workers.suites import accuracy, free_decode, items, scoring
+from workers.suites import accuracy, free_decode, items, scoring, started_ahead
 from workers.suites.base import Bench
 from workers.suites.documents import Document
 from workers.suites.lm_eval_program import write_samples
@@ -117,13 +117,13 @@ def follower(
 
 def test_each_batch_is_stored_with_its_number_as_soon_as_it_is_finished(tmp_path: Path) -> None:
     follow, arm = follower(tmp_path, lambda *_: None)
-    assert not follow.poll()
+    assert not follow.poll({})
     logged(tmp_path, 0, 2)
-    assert not follow.poll()
+    assert not follow.poll({})
     assert {(row.item_id, row.batch) for row in arm.rows} == {("t/0-0", 0), ("t/0-1", 0)}
     logged(tmp_path, 1, 1)
     logged(tmp_path, 2, 1)
-    assert not follow.poll()
+    assert not follow.poll({})
     assert {row.batch for row in arm.rows} == {0, 1, 2}
     assert arm.stops == []
 
@@ -138,9 +138,22 @@ def test_nothing_is_looked_at_after_the_last_batch_and_a_settled_probe_ends(tmp_
     follow, arm = follower(tmp_path, settled)
     for number in range(2):
         logged(tmp_path, number, 1)
-        assert follow.poll() == (number == 1)
+        assert follow.poll({}) == (number == 1)
     assert looks == [1, 2]
     assert arm.stops == [Stop(suite="accuracy", mode="cold", batches=2, reason="enough")]
+
+
+def test_lm_eval_starts_before_the_engine_and_is_stopped_if_nobody_needs_it(tmp_path: Path) -> None:
+    probes = [AccuracyProbe(probe="accuracy", tasks=("gk_facts",)) for _ in range(2)]
+    plan = fake_plan().candidate
+    with started_ahead(probes, plan, run_id="r", workdir=tmp_path) as programs:
+        (program,) = programs.values()
+        assert program.alive
+    assert program.wait(0.0)
+    with started_ahead(probes, plan, run_id="r", workdir=tmp_path) as programs:
+        taken = programs.pop("accuracy")
+    assert taken.alive, "who takes it out stops it"
+    taken.stop()
 
 
 def test_a_foreign_task_has_no_batches_of_ours() -> None:
