@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 
 import click
@@ -48,15 +50,21 @@ def serve_until_interrupted(stack: Stack) -> None:
 @click.command()
 @click.option("--host", help="Default: GATEKEEPER_HOST (127.0.0.1).")
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: GATEKEEPER_PORT (8800).")
-def serve(*, host: str | None, port: int | None) -> None:
+@click.option("--fd", type=click.IntRange(3), help="Serve on this open, listening socket instead.")
+def serve(*, host: str | None, port: int | None, fd: int | None) -> None:
     """Run the API and the web pages alone; DATABASE_URL says where the database is."""
     settings = load_settings()
     _need_database(settings.database_url)
+    if fd is not None and not _is_socket(fd):
+        raise InvalidInput(
+            [FieldProblem(field="--fd", problem=f"{fd} is no socket", allowed="an open, listening one")]
+        )
     uvicorn.run(
         "gatekeeper.app:create_app",
         factory=True,
         host=host or settings.host,
         port=port or settings.port,
+        fd=fd,
         timeout_graceful_shutdown=5,
         log_config=CONFIG if settings.log_format == "json" else LOGGING_CONFIG,
     )
@@ -67,6 +75,13 @@ def migrate() -> None:
     """Bring the database of DATABASE_URL to this version's schema."""
     migrated(_need_database(load_settings().database_url))
     click.echo("the database is up to date")
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 def _need_database(url: str | None) -> str:

@@ -21,7 +21,10 @@ TAIL_BYTES: Final = 16_384
 
 
 class Child:
-    """One process that is started, watched and stopped. It gets `orphan_signal` if this process dies."""
+    """One process that is started, watched and stopped. It gets `orphan_signal` if this process dies.
+
+    `handed_on`: open file descriptors that it gets under the same numbers.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Child:
         environment: Mapping[str, str],
         log: Path,
         orphan_signal: signal.Signals = signal.SIGTERM,
+        handed_on: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.log = log
@@ -43,6 +47,7 @@ class Child:
         ]
         self._argv = [*tether, *argv]
         self._environment = dict(environment)
+        self._handed_on = tuple(handed_on)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -56,6 +61,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=self._handed_on,
             )
 
     @property

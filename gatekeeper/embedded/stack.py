@@ -105,18 +105,24 @@ def running_stack(settings: Settings, *, say: Say, port: int | None = None) -> I
     """
     with ExitStack() as exits:
         exits.enter_context(service_file.hold(settings.root))
-        chosen = port or free_port(settings.host, settings.port)
-        if port and not is_free(settings.host, port):
-            allowed = "a free one; without --port one is found"
-            raise InvalidInput([FieldProblem(field="port", problem=f"{port} is taken", allowed=allowed)])
+        listener = exits.enter_context(
+            listener_from(settings.host, settings.port)
+            if port is None
+            else chosen_listener(settings.host, port)
+        )
+        chosen: int = listener.getsockname()[1]
         url = exits.enter_context(_database(settings, say))
         _register_bundled_model(settings, url, say)
         mark = secrets.token_hex(8)
         exits.callback(_report_left_over, mark, say)
         environment = _environment(settings, database_url=url, port=chosen, mark=mark)
         logs = settings.root / "logs"
-        api = Child("API", api_argv(settings.host, chosen), environment=environment, log=logs / "api.log")
+        handed_on = listener.fileno()
+        api = Child(
+            "API", api_argv(handed_on), environment=environment, log=logs / "api.log", handed_on=[handed_on]
+        )
         _launch(exits, api, API_SIGNALS)
+        listener.close()  # the API's alone from here, so that nothing waits for one that has died
         address = f"http://{_reachable(settings.host)}:{chosen}"
         _await_ready(api, address)
         argv = worker_argv(settings.device)
@@ -137,9 +143,9 @@ def running_stack(settings: Settings, *, say: Say, port: int | None = None) -> I
             say("stopping")
 
 
-def api_argv(host: str, port: int) -> list[str]:
-    """The command that serves API and pages."""
-    return [sys.executable, "-m", "gatekeeper.cli", "serve", "--host", host, "--port", str(port)]
+def api_argv(listener: int) -> list[str]:
+    """The command that serves API and pages on a socket that it is handed."""
+    return [sys.executable, "-m", "gatekeeper.cli", "serve", "--fd", str(listener)]
 
 
 def worker_argv(device: str) -> list[str]:
@@ -148,24 +154,39 @@ def worker_argv(device: str) -> list[str]:
     return [*celery, "-Q", f"device.{device}", "--pool=prefork", "-c", "1", "--loglevel=INFO"]
 
 
-def is_free(host: str, port: int) -> bool:
-    """True if a server could listen there."""
+def listener_at(host: str, port: int) -> socket.socket | None:
+    """A socket that listens there, or None where another one does.
+
+    It is taken at once and kept, since whoever merely looked could find another stack there a moment later.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError:
+        listener.close()
+        return None
+    return listener
 
 
-def free_port(host: str, first: int) -> int:
-    """`first`, or the next port that is free. Raises StackFailed."""
+def listener_from(host: str, first: int) -> socket.socket:
+    """A socket that listens at `first`, or at the next port that is free. Raises StackFailed."""
     for port in range(first, min(first + PORTS_TRIED, 65536)):
-        if is_free(host, port):
-            return port
+        listener = listener_at(host, port)
+        if listener is not None:
+            return listener
     raise StackFailed(f"no free port on {host} from {first} on; name one with --port")
+
+
+def chosen_listener(host: str, port: int) -> socket.socket:
+    """A socket that listens at just this port. Raises InvalidInput."""
+    listener = listener_at(host, port)
+    if listener is None:
+        allowed = "a free one; without --port one is found"
+        raise InvalidInput([FieldProblem(field="port", problem=f"{port} is taken", allowed=allowed)])
+    return listener
 
 
 def _reachable(host: str) -> str:

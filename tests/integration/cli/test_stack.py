@@ -275,6 +275,13 @@ def test_serve_and_migrate_need_a_database(tmp_path: Path) -> None:
         assert "DATABASE_URL: is not set" in refused.stderr
 
 
+def test_serve_takes_no_descriptor_that_is_no_socket(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    refused = home.run("serve", "--fd", "17")
+    assert refused.returncode == 4
+    assert "--fd: 17 is no socket (allowed: an open, listening one)" in refused.stderr
+
+
 def test_migrate_brings_an_empty_database_up_to_date(tmp_path: Path, postgres_server: str) -> None:
     home = Home(tmp_path / "home", DATABASE_URL=postgres_server)
     assert home.run("migrate").stdout == "the database is up to date\n"

@@ -17,7 +17,7 @@ import pytest
 from gatekeeper.domain.errors import Conflict, InvalidInput, ServiceUnavailable
 from gatekeeper.embedded import bundled_model, service_file
 from gatekeeper.embedded.processes import MARK, Child, kill_marked, marked_processes, wait_until
-from gatekeeper.embedded.stack import StackFailed, free_port, is_free, running_stack
+from gatekeeper.embedded.stack import StackFailed, listener_from, running_stack
 from gatekeeper.settings import Settings
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -180,10 +180,10 @@ def test_the_next_free_port_is_found() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert not is_free("127.0.0.1", port)
-        assert port < free_port("127.0.0.1", port) < port + 50
+        with listener_from("127.0.0.1", port) as first, listener_from("127.0.0.1", port) as second:
+            assert port < first.getsockname()[1] < second.getsockname()[1] < port + 50, "held from then on"
         with pytest.raises(StackFailed, match="--port"):
-            free_port("127.0.0.1", 65536)
+            listener_from("127.0.0.1", 65536)
 
 
 def test_a_chosen_port_that_is_taken_is_refused_before_anything_is_started(tmp_path: Path) -> None:
