@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -82,6 +83,10 @@ class Tokenizer:
         return tokens
 
 
+DRAWS: Final = 20
+"""How often an item is drawn anew where its sentences happen to be too long for a short context."""
+
+
 def write_items(
     write: Write, family: str, tokenizer: Tokenizer, *, length: int, count: int, seed: int
 ) -> Iterator[Item]:
@@ -93,17 +98,27 @@ def write_items(
     for number in range(count):
         depth = (number + 0.5) / count
         item_id = f"{family}/{length}/{depth:.2f}/{number}"
-
-        def draft(size: int, depth: float = depth, item_id: str = item_id) -> Draft:
-            return write(Dice(f"{seed}/{item_id}"), size, depth)
-
-        def tokens(size: int, draft: Callable[[int], Draft] = draft) -> int:
-            return len(_sequence(tokenizer, draft(size)))
-
-        size = largest_fit(tokens, limit=length, guess=size)
+        names = [f"{seed}/{item_id}", *(f"{seed}/{item_id}/{draw}" for draw in range(1, DRAWS))]
+        drafts = [partial(_draft, write, name, depth) for name in names]
+        fitting = (
+            (draft, most)
+            for draft in drafts
+            if (most := largest_fit(partial(_count, tokenizer, draft), limit=length, guess=size))
+        )
+        draft, size = next(fitting, (drafts[0], 0))
         if not size:
-            raise ProbeFailed(f"{item_id}: {tokens(1)} tokens at the least, {length} are allowed")
+            least = _count(tokenizer, draft, 1)
+            raise ProbeFailed(f"{item_id}: {least} tokens at the least, {length} are allowed")
         yield write_item(tokenizer, draft(size), family, item_id)
+
+
+def _draft(write: Write, name: str, depth: float, size: int) -> Draft:
+    return write(Dice(name), size, depth)
+
+
+def _count(tokenizer: Tokenizer, draft: Callable[[int], Draft], size: int) -> int:
+    """Tokens of a draft of that size, prompt and answer."""
+    return len(_sequence(tokenizer, draft(size)))
 
 
 def largest_fit(count: Callable[[int], int], *, limit: int, guess: int) -> int:

@@ -11,6 +11,7 @@ from workers.engines.errors import ProbeFailed, Unsupported
 from workers.suites.context.draft import Draft, Part
 from workers.suites.context.families import FAMILIES
 from workers.suites.context.items import Item, Tokenizer, largest_fit, write_items
+from workers.suites.dice import Dice
 
 
 def items(family: str, *, length: int, count: int = 3, seed: int = 1) -> tuple[WordServer, list[Item]]:
@@ -66,6 +67,19 @@ def test_another_seed_gives_other_items() -> None:
 def test_few_requests_are_made() -> None:
     server, found = items("needle", length=1500, count=10)
     assert server.tokenized / len(found) < 7
+
+
+def test_an_item_that_is_too_long_by_chance_is_drawn_anew() -> None:
+    def write(dice: Dice, size: int, _depth: float) -> Draft:
+        drawn.append(dice.below(40))
+        return Draft(prompt="word " * (drawn[-1] + size), continuation=(Part(text="answer"),))
+
+    drawn: list[int] = []
+    tokenizer = Tokenizer(server=WordServer())  # type: ignore[arg-type]
+    found = list(write_items(write, "any", tokenizer, length=20, count=12, seed=1))
+    assert len(found) == 12
+    assert all(item.context_tokens <= 20 for item in found)
+    assert max(drawn) > 20, "some were too long"
 
 
 def test_a_length_that_does_not_hold_the_task_is_said() -> None:
