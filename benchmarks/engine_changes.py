@@ -2,6 +2,7 @@
 
     python benchmarks/engine_changes.py STORE [CANDIDATE ...]     # gates them all, or those named; keeps each report
     python benchmarks/engine_changes.py STORE --table             # prints the table of docs/suites.md
+    python benchmarks/engine_changes.py STORE2 --suite engine_speed [--table]     # the same of speed, on an idle machine
 
 Reports that are in STORE are not measured again. Candidates and suite are in `engine_changes/`, the service is an
 embedded one under GATEKEEPER_HOME, so the bundled model has to be there (`make env`, `scripts/bootstrap.py model`).
@@ -29,7 +30,7 @@ from gatekeeper.domain.verdict import Delta
 
 FOLDER: Final = Path(__file__).parent / "engine_changes"
 MODEL: Final = "smollm2-135m"
-ROWS: Final = (
+QUALITY: Final = (
     ("decode KL after 1,280 tokens of context, cold", "decode_kl", "cold"),
     ("– warm", "decode_kl", "warm"),
     ("– after 256: the first batch", "decode_kl", "first_batch"),
@@ -49,19 +50,29 @@ ROWS: Final = (
     ("KV capacity, times", "kv_capacity_ratio", "cold"),
 )
 """Title, metric and state of the engine."""
+SPEED: Final = (
+    ("output tokens per second", "throughput_ratio", "cold"),
+    ("time to first token, p50", "ttft_p50_ratio", "cold"),
+    ("time between tokens, p50", "itl_p50_ratio", "cold"),
+    ("end-to-end latency, p50", "e2e_p50_ratio", "cold"),
+    ("with a shared prefix: output tokens per second", "throughput_ratio", "warm"),
+    ("– time to first token, p50", "ttft_p50_ratio", "warm"),
+)
+ROWS: Final = {"engine_changes": QUALITY, "engine_speed": SPEED}
+"""By suite, the rows of its table."""
 
 
-def preset() -> Preset:
+def preset(suite: str) -> Preset:
     """The candidates and how they are gated."""
     document = yaml.safe_load((FOLDER / "candidates.yaml").read_text(encoding="utf-8"))
-    return Preset.model_validate({"name": "engine changes", **document})
+    return Preset.model_validate({"name": "engine changes", **document, "suite": suite})
 
 
-def gate_all(store: Path, names: Sequence[str]) -> None:
+def gate_all(store: Path, suite: str, names: Sequence[str]) -> None:
     """Gate what is not there yet; a candidate that the service refuses is kept with the reason."""
     os.environ["GATEKEEPER_CATALOG_DIR"] = str(FOLDER)
     with embedded_service(load_settings()) as service:
-        for name, change in preset().changes(MODEL).items():
+        for name, change in preset(suite).changes(MODEL).items():
             path = store / f"{name}.json"
             if path.exists() or (names and name not in names):
                 continue
@@ -73,18 +84,18 @@ def gate_all(store: Path, names: Sequence[str]) -> None:
             print(name, str(document["verdict"]).upper(), document["sentence"], flush=True)
 
 
-def table(store: Path) -> Iterator[str]:
+def table(store: Path, suite: str) -> Iterator[str]:
     """A row per metric and state of the engine, a column per change."""
     reports = {
         name: json.loads(path.read_text(encoding="utf-8"))
-        for name in preset().changes(MODEL)
+        for name in preset(suite).changes(MODEL)
         if (path := store / f"{name}.json").exists()
     }
     judged = {name: report for name, report in reports.items() if report["verdict"] != "refused"}
     yield f"| measured | {' | '.join(judged)} |"
     yield f"| --- |{' --- |' * len(judged)}"
     yield f"| verdict | {' | '.join(str(report['verdict']).upper() for report in judged.values())} |"
-    for title, metric, mode in ROWS:
+    for title, metric, mode in ROWS[suite]:
         yield f"| {title} | {' | '.join(cell(report, metric, mode) for report in judged.values())} |"
     for name, report in reports.items():
         yield f"\n{name}: {report['sentence']}"
@@ -119,13 +130,14 @@ def main() -> None:
     )
     parser.add_argument("store", type=Path)
     parser.add_argument("candidates", nargs="*", metavar="CANDIDATE")
+    parser.add_argument("--suite", choices=sorted(ROWS), default="engine_changes")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     arguments.store.mkdir(parents=True, exist_ok=True)
     if arguments.table:
-        print("\n".join(table(arguments.store)))
+        print("\n".join(table(arguments.store, arguments.suite)))
     else:
-        gate_all(arguments.store, arguments.candidates)
+        gate_all(arguments.store, arguments.suite, arguments.candidates)
 
 
 if __name__ == "__main__":
