@@ -2,7 +2,7 @@
 
     python benchmarks/engine_changes.py STORE [CANDIDATE ...]     # gates them all, or those named; keeps each report
     python benchmarks/engine_changes.py STORE --table             # prints the table of docs/suites.md
-    python benchmarks/engine_changes.py STORE2 --suite engine_speed [--table]     # the same of speed, on an idle machine
+    python benchmarks/engine_changes.py STORE2 --suite engine_speed [--table]  # the same of speed, on an idle machine
 
 Reports that are in STORE are not measured again. Candidates and suite are in `engine_changes/`, the service is an
 embedded one under GATEKEEPER_HOME, so the bundled model has to be there (`make env`, `scripts/bootstrap.py model`).

@@ -8,13 +8,14 @@ A result has the figures of the table, and every item by itself, of which `metho
 Texts: bundled ones, `CONTEXT` tokens of prompt and `DECODED` forced tokens each, so prompt-compressing methods have
 compressed before the first token is scored. Passkeys: a five-digit number somewhere in filler of about `CONTEXT`
 tokens; the question comes after the prompt has been compressed, and counts as answered if every token of the number is
-the most probable one.
+the most probable one. METHODS_CONTEXT and METHODS_DECODED in the environment change both lengths, for another STORE.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ from workers.engines.reference.policies import Selector
 from workers.engines.reference.runner import Context, Runner
 from workers.suites.documents import bundled_texts
 
-CONTEXT: Final = 512
-DECODED: Final = 64
+CONTEXT: Final = int(os.environ.get("METHODS_CONTEXT", "512"))
+DECODED: Final = int(os.environ.get("METHODS_DECODED", "64"))
 TEXTS: Final = 8
 PASSKEYS: Final = 10
 FULL: Final = "full cache"
