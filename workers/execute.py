@@ -201,12 +201,12 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
         )
         try:
             with (
-                started_ahead(job.plan.suite.probes, plan, run_id=job.run_id, workdir=workdir) as programs,
+                started_ahead(job.plan.suite.probes, plan, run_id=job.run_id, workdir=workdir) as program,
                 arm.engine(plan, "engine") as server,
             ):
                 sink.started(engine.info(plan, gpu=bounds.gpu), server.effective)
                 applied = not mismatches(compare(plan, server.effective))
-                certain = _run_probes(arm, server, programs) if applied else None
+                certain = _run_probes(arm, server, program) if applied else None
             if applied:
                 _run_saturated(arm, server.effective, certain)
                 _take_turns(arm, server.effective, certain)
@@ -218,18 +218,15 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
     return applied
 
 
-def _run_probes(arm: _Arm, server: Server, programs: dict[str, Supervised]) -> str | None:
-    """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is.
-
-    `programs`: by probe, what was started before the engine; a probe takes its own out.
-    """
+def _run_probes(arm: _Arm, server: Server, program: Supervised | None) -> str | None:
+    """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
     certain = None
     for probe in arm.job.plan.suite.probes:
         if isinstance(probe, SaturatedProbe) or arm.job.plan.suite.is_in_turns(probe):
             continue
         if _is_left_out(arm, probe, certain):
             continue
-        run_probe(probe, arm.bench(server, probe, programs.pop(probe.probe, None)))
+        run_probe(probe, arm.bench(server, probe, program))
         if arm.stops_early:
             certain = arm.recorder.certain_failure()
     return certain
@@ -322,4 +319,5 @@ def _workdir(arm: ArmRecorder) -> Iterator[Path]:
         finally:
             for log in sorted(workdir.glob("*.log")):
                 text, truncated = read_log(log)
-                arm.artifact(log.name, text, truncated=truncated)
+                if text:
+                    arm.artifact(log.name, text, truncated=truncated)

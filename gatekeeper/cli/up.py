@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import socket
+import sys
 import time
+from contextlib import suppress
+from typing import Final
 
 import click
 import uvicorn
@@ -17,6 +19,8 @@ from gatekeeper.embedded.stack import Stack, migrated, running_stack
 from gatekeeper.logs import CONFIG
 
 WATCH_S = 0.5
+NOT_STARTED: Final = 3
+"""The exit code of a server that could not start, as uvicorn's own."""
 
 
 @click.command()
@@ -50,24 +54,38 @@ def serve_until_interrupted(stack: Stack) -> None:
 @click.command()
 @click.option("--host", help="Default: GATEKEEPER_HOST (127.0.0.1).")
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: GATEKEEPER_PORT (8800).")
-@click.option("--fd", type=click.IntRange(3), help="Serve on this open, listening socket instead.")
+@click.option("--fd", type=click.IntRange(3), hidden=True, help="An open, listening socket, from `up`.")
 def serve(*, host: str | None, port: int | None, fd: int | None) -> None:
     """Run the API and the web pages alone; DATABASE_URL says where the database is."""
     settings = load_settings()
     _need_database(settings.database_url)
-    if fd is not None and not _is_socket(fd):
-        raise InvalidInput(
-            [FieldProblem(field="--fd", problem=f"{fd} is no socket", allowed="an open, listening one")]
+    listeners = None if fd is None else [_listener(fd)]
+    server = uvicorn.Server(
+        uvicorn.Config(
+            "gatekeeper.app:create_app",
+            factory=True,
+            host=host or settings.host,
+            port=port or settings.port,
+            timeout_graceful_shutdown=5,
+            log_config=CONFIG if settings.log_format == "json" else LOGGING_CONFIG,
         )
-    uvicorn.run(
-        "gatekeeper.app:create_app",
-        factory=True,
-        host=host or settings.host,
-        port=port or settings.port,
-        fd=fd,
-        timeout_graceful_shutdown=5,
-        log_config=CONFIG if settings.log_format == "json" else LOGGING_CONFIG,
     )
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=listeners)
+    if not server.started:
+        sys.exit(NOT_STARTED)
+
+
+def _listener(fd: int) -> socket.socket:
+    """The socket of that number, of whatever family it is. Raises InvalidInput."""
+    try:
+        listener = socket.socket(fileno=fd)
+        if listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return listener
+    except OSError:
+        pass
+    problem = FieldProblem(field="--fd", problem=f"{fd} is none", allowed="an open, listening socket")
+    raise InvalidInput([problem])
 
 
 @click.command()
@@ -75,13 +93,6 @@ def migrate() -> None:
     """Bring the database of DATABASE_URL to this version's schema."""
     migrated(_need_database(load_settings().database_url))
     click.echo("the database is up to date")
-
-
-def _is_socket(fd: int) -> bool:
-    try:
-        return stat.S_ISSOCK(os.fstat(fd).st_mode)
-    except OSError:
-        return False
 
 
 def _need_database(url: str | None) -> str:

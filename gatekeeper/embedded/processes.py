@@ -23,7 +23,7 @@ TAIL_BYTES: Final = 16_384
 class Child:
     """One process that is started, watched and stopped. It gets `orphan_signal` if this process dies.
 
-    `handed_on`: open file descriptors that it gets under the same numbers.
+    `handed_on`: file descriptors that it gets under the same numbers; they have to be open at every start.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ stops all of them. Nothing runs in threads; whoever waits calls `check` now and 
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import signal
@@ -155,7 +156,7 @@ def worker_argv(device: str) -> list[str]:
 
 
 def listener_at(host: str, port: int) -> socket.socket | None:
-    """A socket that listens there, or None where another one does.
+    """A socket that listens there, or None where another one does. Raises StackFailed where none ever could.
 
     It is taken at once and kept, since whoever merely looked could find another stack there a moment later.
     """
@@ -165,9 +166,11 @@ def listener_at(host: str, port: int) -> socket.socket | None:
     try:
         listener.bind((host, port))
         listener.listen()
-    except OSError:
+    except OSError as error:
         listener.close()
-        return None
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise StackFailed(f"nothing can listen on {host}, port {port}: {error.strerror or error}") from error
     return listener
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -29,23 +29,12 @@ from workers.suites.base import Bench
 from workers.suites.context import retrieval
 
 
-@contextmanager
 def started_ahead(
     probes: Sequence[Probe], plan: ArmPlan, *, run_id: str, workdir: Path
-) -> Iterator[dict[str, Supervised]]:
-    """Start programs that take long to, by probe, beside an engine, which hardly uses more than a core meanwhile.
-
-    Of several probes of one kind that is the first one's. Those that nobody has taken out by the end are stopped.
-    """
-    first = next((probe for probe in probes if isinstance(probe, AccuracyProbe)), None)
-    programs: dict[str, Supervised] = {}
-    try:
-        if first is not None:
-            programs[first.probe] = accuracy.start_program(first, plan, run_id=run_id, workdir=workdir)
-        yield programs
-    finally:
-        for program in programs.values():
-            program.stop()
+) -> AbstractContextManager[Supervised | None]:
+    """Start the program of the probe that has a slow one, beside an engine, which hardly uses more than a core then."""
+    probe = next((probe for probe in probes if isinstance(probe, AccuracyProbe)), None)
+    return nullcontext() if probe is None else accuracy.program(probe, plan, run_id=run_id, workdir=workdir)
 
 
 def run_probe(probe: Probe, bench: Bench) -> None:

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,12 +40,13 @@ def run(probe: AccuracyProbe, bench: Bench) -> None:
     follow = Follower(
         bench=bench, output=bench.workdir / "lm-eval", batches=batches(probe) if all_bundled(probe) else []
     )
-    program = bench.program or start_program(
-        probe, bench.server.plan, run_id=bench.run_id, workdir=bench.workdir
-    )
-    with exercised(bench, suite=SUITE, mode="cold", expected="still"), _evicting(bench):
+    with (
+        _program(probe, bench) as running,
+        exercised(bench, suite=SUITE, mode="cold", expected="still"),
+        _evicting(bench),
+    ):
         hand_over(bench.workdir / REQUEST, request(probe, bench, follow))
-        run_tool(bench, program, follow.poll)
+        run_tool(bench, running, follow.poll)
     if not follow.is_enough:
         follow.store()
     if not follow.items_stored:
@@ -105,14 +106,24 @@ class Follower:
         return now - self._answered_before
 
 
-def start_program(probe: AccuracyProbe, plan: ArmPlan, *, run_id: str, workdir: Path) -> Supervised:
-    """Start our lm-eval program. It imports for ten seconds and then waits for its request, so it can start first."""
-    path = workdir / REQUEST
-    path.unlink(missing_ok=True)
-    return start(
-        [sys.executable, "-m", "workers.suites.lm_eval_program", str(path)],
+@contextmanager
+def program(probe: AccuracyProbe, plan: ArmPlan, *, run_id: str, workdir: Path) -> Iterator[Supervised]:
+    """Our lm-eval program, stopped at the end. It imports for ten seconds and then waits for its request."""
+    running = start(
+        [sys.executable, "-m", "workers.suites.lm_eval_program", str(workdir / REQUEST)],
         run_id=run_id, log=workdir / "lm-eval.log", environment=environment(probe, plan, workdir),
     )  # fmt: skip
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def _program(probe: AccuracyProbe, bench: Bench) -> AbstractContextManager[Supervised]:
+    """The one that was started before the engine, and belongs to whoever did that; else a new one."""
+    if bench.program is not None:
+        return nullcontext(bench.program)
+    return program(probe, bench.server.plan, run_id=bench.run_id, workdir=bench.workdir)
 
 
 def hand_over(path: Path, content: Mapping[str, Any]) -> None:

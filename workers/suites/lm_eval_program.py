@@ -31,7 +31,7 @@ def main() -> None:
 
     kind = get_model("local-completions")
     path = Path(sys.argv[1])
-    while not path.exists():
+    while not path.exists() and path.parent.exists():
         time.sleep(WAIT_SECONDS)
     request: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     kind = scoring_nan(forcing(kind) if request["forced_choices"] else kind)

@@ -17,7 +17,7 @@ POLL_SECONDS = 0.5
 
 
 def run_tool(bench: Bench, process: Supervised, poll: Callable[[Metrics], bool]) -> None:
-    """Follow a tool to its end, or until `poll`, which is called now and then, says that this is enough.
+    """Follow a tool to its end, or end it as soon as `poll`, which is called now and then, says that this is enough.
 
     `poll` is given the engine's counters. Raises ProbeFailed with the end of the tool's output if it fails, EngineDied
     or EngineStalled if the engine does, and whatever the server's `check` raises.

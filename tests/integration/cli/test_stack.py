@@ -279,7 +279,7 @@ def test_serve_takes_no_descriptor_that_is_no_socket(tmp_path: Path) -> None:
     home = Home(tmp_path / "home", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     refused = home.run("serve", "--fd", "17")
     assert refused.returncode == 4
-    assert "--fd: 17 is no socket (allowed: an open, listening one)" in refused.stderr
+    assert "--fd: 17 is none (allowed: an open, listening socket)" in refused.stderr
 
 
 def test_migrate_brings_an_empty_database_up_to_date(tmp_path: Path, postgres_server: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from gatekeeper.domain.judge import judge
 from gatekeeper.domain.policy import Policy
+from gatekeeper.domain.probes import AccuracyProbe
 from gatekeeper.domain.speed import COMPANION
 from gatekeeper.domain.speed_probe import PerformanceProbe, Turns
 from gatekeeper.domain.verdict import Report, Verdict
@@ -238,6 +239,31 @@ def test_a_baseline_that_will_not_start_speaks_of_nothing(
     recorder, report = run(monkeypatch, run_id, FakeEngine(baseline_flags=["--refuse"]))
     assert report.verdict is Verdict.INVALID
     assert list(recorder.arms) == ["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        (["--refuse"], "refused"),
+        (["--die-after", "3"], "died"),
+        (["--dtype", "fp8_e4m3"], None),
+        ([], "infrastructure"),
+    ],
+)
+def test_lm_eval_which_starts_beside_the_engine_outlives_no_arm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_id: str, flags: list[str], kind: str | None
+) -> None:
+    (tmp_path / "own.yaml").write_text("task: gk_facts\n", encoding="utf-8")  # a bundled one's name
+    accuracy = AccuracyProbe(probe="accuracy", tasks=("own_task",))
+    plan = fake_plan()
+    suite = plan.suite.model_copy(update={"probes": (*plan.suite.probes, accuracy)})
+    plan, recorder = plan.model_copy(update={"suite": suite}), MemoryRun()
+    monkeypatch.setattr(engines, "ENGINES", {"vllm": FakeEngine(baseline_flags=flags)})
+    bounds = Bounds(start_seconds=60, stall_seconds=20, tasks_dir=tmp_path, gpu=None, check=lambda: None)
+    execute(Job(run_id=run_id, plan=plan, dead_roles=frozenset()), recorder, bounds)
+    failure = recorder.arms["baseline"].failure
+    assert (failure.kind if failure else None) == kind
+    assert marked_processes(MARKER, run_id) == {}
 
 
 def test_cancellation_stops_the_engine_between_two_requests(

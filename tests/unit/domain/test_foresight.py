@@ -70,7 +70,7 @@ def test_a_margin_that_the_items_cannot_decide_is_said_with_the_number_that_coul
     few = seen(ACCURACY)
     assert few.outlook == "undecidable"
     assert few.sentence == (
-        "with 120 items and 9% flips (a planning value), a drop of 7.1 points shows reliably; the margin is 5 points, "
+        "with 80 items and 9% flips (a planning value), a drop of 8.6 points shows reliably; the margin is 5 points, "
         "for which about 240 items would do"
     )
     assert seen(ACCURACY, suite="standard").outlook == "decidable"

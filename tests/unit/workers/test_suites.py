@@ -143,17 +143,14 @@ def test_nothing_is_looked_at_after_the_last_batch_and_a_settled_probe_ends(tmp_
     assert arm.stops == [Stop(suite="accuracy", mode="cold", batches=2, reason="enough")]
 
 
-def test_lm_eval_starts_before_the_engine_and_is_stopped_if_nobody_needs_it(tmp_path: Path) -> None:
-    probes = [AccuracyProbe(probe="accuracy", tasks=("gk_facts",)) for _ in range(2)]
-    plan = fake_plan().candidate
-    with started_ahead(probes, plan, run_id="r", workdir=tmp_path) as programs:
-        (program,) = programs.values()
+def test_lm_eval_starts_before_the_engine_and_is_stopped_after_it(tmp_path: Path) -> None:
+    probe, plan = AccuracyProbe(probe="accuracy", tasks=("gk_facts",)), fake_plan().candidate
+    with started_ahead([probe], plan, run_id="r", workdir=tmp_path) as program:
+        assert program is not None
         assert program.alive
     assert program.wait(0.0)
-    with started_ahead(probes, plan, run_id="r", workdir=tmp_path) as programs:
-        taken = programs.pop("accuracy")
-    assert taken.alive, "who takes it out stops it"
-    taken.stop()
+    with started_ahead(fake_plan().suite.probes, plan, run_id="r", workdir=tmp_path) as none:
+        assert none is None, "no probe needs it"
 
 
 def test_a_foreign_task_has_no_batches_of_ours() -> None:

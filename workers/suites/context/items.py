@@ -84,7 +84,7 @@ class Tokenizer:
 
 
 DRAWS: Final = 20
-"""How often an item is drawn anew where its sentences happen to be too long for a short context."""
+"""How many drafts of an item are tried, where its sentences happen to be too long for a short context."""
 
 
 def write_items(
@@ -92,6 +92,7 @@ def write_items(
 ) -> Iterator[Item]:
     """`count` items of a family with at most `length` tokens each, their facts spread evenly over the context.
 
+    One that is too long with a single unit of context is drawn anew.
     Item ids read `family/length/depth/number`. Raises ProbeFailed if so few tokens do not hold the task.
     """
     size = 1
@@ -107,7 +108,7 @@ def write_items(
         )
         draft, size = next(fitting, (drafts[0], 0))
         if not size:
-            least = _count(tokenizer, draft, 1)
+            least = min(_count(tokenizer, draft, 1) for draft in drafts)
             raise ProbeFailed(f"{item_id}: {least} tokens at the least, {length} are allowed")
         yield write_item(tokenizer, draft(size), family, item_id)
 
