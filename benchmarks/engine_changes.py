@@ -2,9 +2,9 @@
 
     python benchmarks/engine_changes.py STORE [CANDIDATE ...]     # gates them all, or those named; keeps each report
     python benchmarks/engine_changes.py STORE --table             # prints the table of docs/suites.md
-    python benchmarks/engine_changes.py STORE2 --suite engine_speed [--table]  # the same of speed, on an idle machine
+    python benchmarks/engine_changes.py STORE --suite engine_speed [--table]  # the same of speed, on an idle machine
 
-Reports that are in STORE are not measured again. Candidates and suite are in `engine_changes/`, the service is an
+Reports that are in STORE are not measured again. Candidates and suites are in `engine_changes/`, the service is an
 embedded one under GATEKEEPER_HOME, so the bundled model has to be there (`make env`, `scripts/bootstrap.py model`).
 """
 
@@ -68,12 +68,17 @@ def preset(suite: str) -> Preset:
     return Preset.model_validate({"name": "engine changes", **document, "suite": suite})
 
 
+def report_path(store: Path, suite: str, name: str) -> Path:
+    """Where the report of a candidate is kept."""
+    return store / f"{suite}, {name}.json"
+
+
 def gate_all(store: Path, suite: str, names: Sequence[str]) -> None:
     """Gate what is not there yet; a candidate that the service refuses is kept with the reason."""
     os.environ["GATEKEEPER_CATALOG_DIR"] = str(FOLDER)
     with embedded_service(load_settings()) as service:
         for name, change in preset(suite).changes(MODEL).items():
-            path = store / f"{name}.json"
+            path = report_path(store, suite, name)
             if path.exists() or (names and name not in names):
                 continue
             try:
@@ -89,12 +94,13 @@ def table(store: Path, suite: str) -> Iterator[str]:
     reports = {
         name: json.loads(path.read_text(encoding="utf-8"))
         for name in preset(suite).changes(MODEL)
-        if (path := store / f"{name}.json").exists()
+        if (path := report_path(store, suite, name)).exists()
     }
     judged = {name: report for name, report in reports.items() if report["verdict"] != "refused"}
     yield f"| measured | {' | '.join(judged)} |"
     yield f"| --- |{' --- |' * len(judged)}"
-    yield f"| verdict | {' | '.join(str(report['verdict']).upper() for report in judged.values())} |"
+    if suite == "engine_changes":  # speed alone passes nothing
+        yield f"| verdict | {' | '.join(str(report['verdict']).upper() for report in judged.values())} |"
     for title, metric, mode in ROWS[suite]:
         yield f"| {title} | {' | '.join(cell(report, metric, mode) for report in judged.values())} |"
     for name, report in reports.items():

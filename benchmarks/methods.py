@@ -211,6 +211,8 @@ def measure(
     reference = torch.tensor(decoded).T.unsqueeze(-1)
     base = logprobs if baseline is None else baseline
     figures = {
+        "context": CONTEXT,
+        "decoded": DECODED,
         "nll": -float(logprobs.gather(-1, reference).mean()),
         "nll_change": float((base - logprobs).gather(-1, reference).mean()),
         "kl": float((base.exp() * (base - logprobs)).sum(-1).mean()),
@@ -245,8 +247,11 @@ def measure_all(source: str, store: Path, names: Sequence[str]) -> None:
 
 
 def stored(path: Path) -> dict[str, Any]:
-    """A result."""
+    """A result. Raises ValueError for one of other lengths."""
     figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    lengths = (figures.get("context", 512), figures.get("decoded", 64))
+    if lengths != (CONTEXT, DECODED):
+        raise ValueError(f"{path} was measured with METHODS_CONTEXT and METHODS_DECODED of {lengths}")
     return figures
 
 

@@ -186,6 +186,17 @@ def test_the_next_free_port_is_found() -> None:
             listener_from("127.0.0.1", 65536)
 
 
+def test_a_listener_is_of_the_family_of_its_address() -> None:
+    with listener_from("::1", 20_000) as listener:
+        assert listener.family == socket.AF_INET6
+        assert listener.getsockname()[0] == "::1"
+
+
+def test_an_address_at_which_nothing_can_listen_is_said_with_the_reason() -> None:
+    with pytest.raises(StackFailed, match=r"nothing can listen on 192\.0\.2\.1, port 20000: Cannot assign"):
+        listener_from("192.0.2.1", 20_000)
+
+
 def test_a_chosen_port_that_is_taken_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,6 +1,7 @@
 """What the probes make of what lm-eval, vLLM's benchmark and the completions API return."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from tests.fakes.engine import MemoryArm, fake_plan
 from workers.engines.base import Server
 from workers.engines.errors import ProbeFailed
 from workers.suites import accuracy, free_decode, items, scoring, started_ahead
-from workers.suites.base import Bench
+from workers.suites.base import RUNNING, WAITING, Bench, together
 from workers.suites.documents import Document
 from workers.suites.lm_eval_program import write_samples
 
@@ -141,6 +142,27 @@ def test_nothing_is_looked_at_after_the_last_batch_and_a_settled_probe_ends(tmp_
         assert follow.poll({}) == (number == 1)
     assert looks == [1, 2]
     assert arm.stops == [Stop(suite="accuracy", mode="cold", batches=2, reason="enough")]
+
+
+def test_nobody_looks_how_many_requests_run_once_all_have_been_seen_to(tmp_path: Path) -> None:
+    looks: list[float] = []
+
+    def metrics() -> dict[str, float]:
+        looks.append(min(len(looks) + 1.0, 2.0))
+        return {RUNNING: looks[-1], WAITING: 0.0}
+
+    arm = MemoryArm(role="candidate", plan=fake_plan().candidate)
+    bench = Bench(
+        server=cast("Server", SimpleNamespace(metrics=metrics)), sink=arm, run_id="r", workdir=tmp_path,
+        deployment=Deployment(concurrency=2), modes=("cold",), tasks_dir=None, advance=lambda *_: None,
+        settled=lambda *_: None, references=lambda _mode: {},
+    )  # fmt: skip
+    with together(bench, suite="fidelity", mode="cold"):
+        time.sleep(0.3)
+    assert looks == [1.0, 2.0]
+    assert [(proof.counter, proof.moved) for proof in arm.proofs] == [
+        (RUNNING, 2.0), ("requests at once beyond 1", 1.0),
+    ]  # fmt: skip
 
 
 def test_lm_eval_starts_before_the_engine_and_is_stopped_after_it(tmp_path: Path) -> None:
