@@ -189,7 +189,11 @@ def cancel(*, run_id: str, server: str | None) -> None:
     """Stop a run that is queued or running."""
     with existing_service(load_settings(), server) as client:
         status = client.cancel(run_id)
-        stopping = "" if status.is_done else "; its worker has been told to stop"
+        stopping = (
+            ""
+            if status.is_done
+            else "; its worker has been told to stop; one that has died is noticed within a minute"
+        )
         click.echo(f"{status.name} is {status.state}{stopping}")
 
 

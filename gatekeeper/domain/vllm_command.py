@@ -97,9 +97,8 @@ def _take_flag(
     if name in FORBIDDEN_ARGUMENTS:
         return FieldProblem(field=field, problem="this flag is forbidden", allowed="the operator sets it")
     if name.removeprefix("no-") not in allowed_arguments:
-        return FieldProblem(
-            field=field, problem="unknown or not allowed", allowed=", ".join(sorted(allowed_arguments))
-        )
+        allowed = sorted({*switches, *scalars, "kv-cache-dtype", SKIP_LAYERS, *allowed_arguments})
+        return FieldProblem(field=field, problem="unknown or not allowed", allowed=", ".join(allowed))
     candidate["engine_args"][name.removeprefix("no-")] = (
         value if value is not None else not name.startswith("no-")
     )

@@ -252,7 +252,8 @@ def migrated(url: str) -> str:
 def _register_bundled_model(settings: Settings, url: str, say: Say) -> None:
     """Let callers name the bundled model, if it is there."""
     if not bundled_model.is_built(settings.root):
-        say(f"the model {bundled_model.NAME} is not built: `python -m workers.models build` makes it")
+        build = f"{sys.executable} -m workers.models build --home {settings.root}"
+        say(f"the model {bundled_model.NAME} is not built: `{build}` makes it")
         return
     engine = make_engine(url)
     try:
