@@ -169,7 +169,7 @@ class _Arm:
             check=self.bounds.check,
         )  # fmt: skip
 
-    def bench(self, server: Server, probe: Probe, program: Supervised | None = None) -> Bench:
+    def bench(self, server: Server, probe: Probe, lm_eval: Supervised | None = None) -> Bench:
         """What a probe works with."""
         is_baseline = self.role == "baseline"
         return Bench(
@@ -178,7 +178,7 @@ class _Arm:
             advance=partial(self.recorder.progress, probe.probe, self.role),
             settled=self.recorder.settled if self.stops_early else _never_settled,
             references=_none if is_baseline else self.recorder.references,
-            program=program,
+            lm_eval=lm_eval,
         )  # fmt: skip
 
     def _modes(self, server: Server) -> tuple[Mode, ...]:
@@ -201,12 +201,12 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
         )
         try:
             with (
-                started_ahead(job.plan.suite.probes, plan, run_id=job.run_id, workdir=workdir) as program,
+                started_ahead(job.plan.suite.probes, plan, run_id=job.run_id, workdir=workdir) as lm_eval,
                 arm.engine(plan, "engine") as server,
             ):
                 sink.started(engine.info(plan, gpu=bounds.gpu), server.effective)
                 applied = not mismatches(compare(plan, server.effective))
-                certain = _run_probes(arm, server, program) if applied else None
+                certain = _run_probes(arm, server, lm_eval) if applied else None
             if applied:
                 _run_saturated(arm, server.effective, certain)
                 _take_turns(arm, server.effective, certain)
@@ -218,7 +218,7 @@ def measure_arm(job: Job, role: Role, recorder: Recorder, bounds: Bounds, finger
     return applied
 
 
-def _run_probes(arm: _Arm, server: Server, program: Supervised | None) -> str | None:
+def _run_probes(arm: _Arm, server: Server, lm_eval: Supervised | None) -> str | None:
     """Run what the arm's own engine is asked; return why the verdict is certain, as soon as it is."""
     certain = None
     for probe in arm.job.plan.suite.probes:
@@ -226,7 +226,7 @@ def _run_probes(arm: _Arm, server: Server, program: Supervised | None) -> str | 
             continue
         if _is_left_out(arm, probe, certain):
             continue
-        run_probe(probe, arm.bench(server, probe, program))
+        run_probe(probe, arm.bench(server, probe, lm_eval))
         if arm.stops_early:
             certain = arm.recorder.certain_failure()
     return certain

@@ -6,7 +6,6 @@ stops all of them. Nothing runs in threads; whoever waits calls `check` now and 
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import signal
@@ -22,8 +21,9 @@ from typing import Final
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
-from gatekeeper.domain.errors import FieldProblem, GatekeeperError, InvalidInput, ServiceUnavailable
+from gatekeeper.domain.errors import FieldProblem, InvalidInput, ServiceUnavailable
 from gatekeeper.embedded import bundled_model, postgres, service_file
+from gatekeeper.embedded.listener import StackFailed, listen
 from gatekeeper.embedded.processes import MARK, Child, kill_marked, marked_processes, wait_until
 from gatekeeper.services.models import register_model
 from gatekeeper.settings import Settings
@@ -32,7 +32,6 @@ from gatekeeper.storage.database import make_engine, make_sessions
 
 API_START_S: Final = 120.0
 WORKER_RESTARTS: Final = 3
-PORTS_TRIED: Final = 50
 API_SIGNALS: Final = ((signal.SIGTERM, 10.0),)
 WORKER_SIGNALS: Final = ((signal.SIGTERM, 3.0), (signal.SIGQUIT, 15.0))
 """Celery: after SIGTERM it would see its run through, which takes minutes; SIGQUIT ends it now."""
@@ -42,10 +41,6 @@ HEALTH_S: Final = 5.0
 """How often the embedded database is looked after."""
 
 Say = Callable[[str], None]
-
-
-class StackFailed(GatekeeperError):
-    """The embedded service could not be started, or did not stay up."""
 
 
 class Stack:
@@ -106,25 +101,17 @@ def running_stack(settings: Settings, *, say: Say, port: int | None = None) -> I
     """
     with ExitStack() as exits:
         exits.enter_context(service_file.hold(settings.root))
-        listener = exits.enter_context(
-            listener_from(settings.host, settings.port)
-            if port is None
-            else chosen_listener(settings.host, port)
-        )
-        chosen: int = listener.getsockname()[1]
+        listener = exits.enter_context(listen(settings.host, settings.port, chosen=port))
         url = exits.enter_context(_database(settings, say))
         _register_bundled_model(settings, url, say)
         mark = secrets.token_hex(8)
         exits.callback(_report_left_over, mark, say)
-        environment = _environment(settings, database_url=url, port=chosen, mark=mark)
+        environment = _environment(settings, database_url=url, port=listener.getsockname()[1], mark=mark)
         logs = settings.root / "logs"
-        handed_on = listener.fileno()
-        api = Child(
-            "API", api_argv(handed_on), environment=environment, log=logs / "api.log", handed_on=[handed_on]
-        )
+        address = f"http://{_reachable(settings.host)}:{environment['GATEKEEPER_PORT']}"
+        api = _api(listener, environment, logs)
         _launch(exits, api, API_SIGNALS)
         listener.close()  # the API's alone from here, so that nothing waits for one that has died
-        address = f"http://{_reachable(settings.host)}:{chosen}"
         _await_ready(api, address)
         argv = worker_argv(settings.device)
         worker = Child(
@@ -144,52 +131,17 @@ def running_stack(settings: Settings, *, say: Say, port: int | None = None) -> I
             say("stopping")
 
 
-def api_argv(listener: int) -> list[str]:
-    """The command that serves API and pages on a socket that it is handed."""
-    return [sys.executable, "-m", "gatekeeper.cli", "serve", "--fd", str(listener)]
+def _api(listener: socket.socket, environment: Mapping[str, str], logs: Path) -> Child:
+    """What serves API and pages, on a socket that it is handed."""
+    number = listener.fileno()
+    argv = [sys.executable, "-m", "gatekeeper.cli", "serve", "--fd", str(number)]
+    return Child("API", argv, environment=environment, log=logs / "api.log", handed_on=[number])
 
 
 def worker_argv(device: str) -> list[str]:
     """The command of a worker for one device: one job at a time."""
     celery = [sys.executable, "-m", "celery", "-A", "workers.app", "worker"]
     return [*celery, "-Q", f"device.{device}", "--pool=prefork", "-c", "1", "--loglevel=INFO"]
-
-
-def listener_at(host: str, port: int) -> socket.socket | None:
-    """A socket that listens there, or None where another one does. Raises StackFailed where none ever could.
-
-    It is taken at once and kept, since whoever merely looked could find another stack there a moment later.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            return None
-        raise StackFailed(f"nothing can listen on {host}, port {port}: {error.strerror or error}") from error
-    return listener
-
-
-def listener_from(host: str, first: int) -> socket.socket:
-    """A socket that listens at `first`, or at the next port that is free. Raises StackFailed."""
-    for port in range(first, min(first + PORTS_TRIED, 65536)):
-        listener = listener_at(host, port)
-        if listener is not None:
-            return listener
-    raise StackFailed(f"no free port on {host} from {first} on; name one with --port")
-
-
-def chosen_listener(host: str, port: int) -> socket.socket:
-    """A socket that listens at just this port. Raises InvalidInput."""
-    listener = listener_at(host, port)
-    if listener is None:
-        allowed = "a free one; without --port one is found"
-        raise InvalidInput([FieldProblem(field="port", problem=f"{port} is taken", allowed=allowed)])
-    return listener
 
 
 def _reachable(host: str) -> str:

@@ -121,8 +121,8 @@ def program(probe: AccuracyProbe, plan: ArmPlan, *, run_id: str, workdir: Path) 
 
 def _program(probe: AccuracyProbe, bench: Bench) -> AbstractContextManager[Supervised]:
     """The one that was started before the engine, and belongs to whoever did that; else a new one."""
-    if bench.program is not None:
-        return nullcontext(bench.program)
+    if bench.lm_eval is not None:
+        return nullcontext(bench.lm_eval)
     return program(probe, bench.server.plan, run_id=bench.run_id, workdir=bench.workdir)
 
 

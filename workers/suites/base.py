@@ -66,7 +66,7 @@ class Bench:
 
     `modes`: the states in which this arm is to be measured. `settled(suite, mode, batches)`: why the rest of a probe is
     not needed after that many batches, or None. `references(mode)`: by item, the tokens that the baseline scored in a
-    mode; nothing where this arm is the baseline. `program`: lm-eval's, where it was started before the engine.
+    mode; nothing where this arm is the baseline. `lm_eval`: its program, where it was started before the engine.
     """
 
     server: Server
@@ -79,7 +79,7 @@ class Bench:
     advance: Callable[[int, int], None]
     settled: Callable[[str, Mode, int], str | None]
     references: Callable[[Mode], Mapping[str, Sequence[int]]]
-    program: Supervised | None = None
+    lm_eval: Supervised | None = None
 
     @property
     def concurrency(self) -> int:

@@ -16,8 +16,9 @@ import pytest
 
 from gatekeeper.domain.errors import Conflict, InvalidInput, ServiceUnavailable
 from gatekeeper.embedded import bundled_model, service_file
+from gatekeeper.embedded.listener import StackFailed, listener_from
 from gatekeeper.embedded.processes import MARK, Child, kill_marked, marked_processes, wait_until
-from gatekeeper.embedded.stack import StackFailed, listener_from, running_stack
+from gatekeeper.embedded.stack import running_stack
 from gatekeeper.settings import Settings
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

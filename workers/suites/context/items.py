@@ -15,6 +15,9 @@ from workers.engines.errors import ProbeFailed, Unsupported
 from workers.suites.context.draft import Draft, Message, Write
 from workers.suites.dice import Dice
 
+DRAWS: Final = 20
+"""How many drafts of an item are tried, where its sentences happen to be too long for a short context."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
@@ -81,10 +84,6 @@ class Tokenizer:
             raise Unsupported(error.response.text[:300]) from error
         tokens: list[int] = answer["tokens"]
         return tokens
-
-
-DRAWS: Final = 20
-"""How many drafts of an item are tried, where its sentences happen to be too long for a short context."""
 
 
 def write_items(
